@@ -1,0 +1,113 @@
+//! Work that must not run on the caller's thread: background batches and the fetching of descriptors.
+//!
+//! Owns an elastic set of threads: none while nothing is submitted, one for each job that is running, gone
+//! after they were idle for a while. A job that waits for a stopped peer therefore never delays another's.
+
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use tracing::error;
+
+/// Threads at once; further jobs wait for one.
+const MAX_THREADS: usize = 256;
+/// A thread without work ends after this long.
+const IDLE: Duration = Duration::from_secs(10);
+/// Jobs only wait in system calls; a small stack is enough.
+const STACK: usize = 512 << 10;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs jobs in the background. Dropping it lets running jobs end by themselves and drops the waiting ones.
+pub(crate) struct Background {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    closed: bool,
+}
+
+impl Background {
+    pub(crate) fn new() -> Self {
+        Self { shared: Arc::new(Shared { state: Mutex::default(), wake: Condvar::new() }) }
+    }
+
+    /// Runs `job` soon. If no thread can be started and none is running, it is run on the calling thread.
+    pub(crate) fn run(&self, job: Job) {
+        let mut state = self.shared.state.lock();
+        state.jobs.push_back(job);
+        if state.idle >= state.jobs.len() {
+            drop(state);
+            self.shared.wake.notify_one();
+            return;
+        }
+        if state.threads >= MAX_THREADS {
+            return;
+        }
+        state.threads += 1;
+        drop(state);
+        let shared = Arc::clone(&self.shared);
+        let spawned = thread::Builder::new()
+            .name("moonrail-work".to_owned())
+            .stack_size(STACK)
+            .spawn(move || work(&shared));
+        if spawned.is_err() {
+            let mut state = self.shared.state.lock();
+            state.threads -= 1;
+            if state.threads == 0
+                && let Some(job) = state.jobs.pop_front()
+            {
+                drop(state);
+                job();
+            }
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.closed = true;
+        let waiting = std::mem::take(&mut state.jobs);
+        drop(state);
+        self.shared.wake.notify_all();
+        drop(waiting);
+    }
+}
+
+fn work(shared: &Shared) {
+    let mut state = shared.state.lock();
+    loop {
+        if let Some(job) = state.jobs.pop_front() {
+            drop(state);
+            // A panic in a job is a defect; it must not take the thread's place in the count with it.
+            if std::panic::catch_unwind(AssertUnwindSafe(job)).is_err() {
+                error!("a background job panicked");
+            }
+            state = shared.state.lock();
+            continue;
+        }
+        if state.closed {
+            break;
+        }
+        state.idle += 1;
+        let timed_out = shared.wake.wait_for(&mut state, IDLE).timed_out();
+        state.idle -= 1;
+        if timed_out && state.jobs.is_empty() {
+            break;
+        }
+    }
+    state.threads -= 1;
+}

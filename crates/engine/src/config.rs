@@ -1,0 +1,96 @@
+//! What an engine is told when it is made.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// Time limits of an engine; each can be overridden per call where a call takes a timeout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Timeouts {
+    /// Connecting to a peer's handshake or data port. Default 5 s.
+    pub connect: Duration,
+    /// A peer's answer to a handshake, from the connect on. Default 5 s.
+    pub handshake: Duration,
+    /// Longest time without a byte moved in a transfer. Default 5 s.
+    pub progress: Duration,
+    /// A whole transfer, to which 1 ns a byte is added. Default none: only progress counts.
+    pub call: Option<Duration>,
+    /// How long unregister waits for transfers that are using the memory. Default 5 s.
+    pub unregister: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        let five = Duration::from_secs(5);
+        Self { connect: five, handshake: five, progress: five, call: None, unregister: five }
+    }
+}
+
+/// What to do with peers that speak data protocol v1 (Mooncake up to 0.3.11): their refused writes cannot be
+/// told to them, so they report success for what was not applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum V1Clients {
+    /// Serve them; a refused write is dropped, counted and logged here.
+    #[default]
+    Serve,
+    /// Do not hand them this engine's descriptor and take no v1 write: they fail when they open the segment.
+    Refuse,
+}
+
+/// What an engine is told when it is made. Start from [`Config::new`] and change fields.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Config {
+    /// P2P mode: the host (optionally `host:port`) that peers reach this engine under; it listens there only.
+    /// With a metadata server: the segment's name, whatever its text.
+    pub local_name: String,
+    /// `P2PHANDSHAKE`, or `http://host:port/metadata`.
+    pub metadata_server: String,
+    /// `tcp`. `rdma` is accepted, warned about once and carried out over TCP, unless [`Config::strict`].
+    pub protocol: String,
+    /// An error instead of any fallback.
+    pub strict: bool,
+    /// Listen on this address instead of the one that `local_name` says.
+    pub listen: Option<IpAddr>,
+    /// Ports to choose from where none is given. Default 15000..=17000.
+    pub ports: RangeInclusive<u16>,
+    /// Time limits.
+    pub timeouts: Timeouts,
+    /// Connections to one peer at most. Default 4.
+    pub lanes_per_peer: usize,
+    /// Several clusters may share one metadata server under ids of their own.
+    pub cluster_id: Option<String>,
+    /// What to do with clients of data protocol v1.
+    pub v1_clients: V1Clients,
+    /// Speak data protocol v1 even to peers that know v2.
+    pub force_v1: bool,
+    /// Fetch a peer's descriptor anew for each call.
+    pub no_metadata_cache: bool,
+    /// Largest handshake message sent or taken, in bytes. Default 128 MiB; genuine peers take 1 MiB.
+    pub handshake_max_len: usize,
+    /// Notifications kept until they are fetched; further ones are rejected. Default 65,536.
+    pub max_notifies: usize,
+}
+
+impl Config {
+    /// The defaults for an engine called `local_name`.
+    pub fn new(local_name: impl Into<String>, metadata_server: impl Into<String>) -> Self {
+        Self {
+            local_name: local_name.into(),
+            metadata_server: metadata_server.into(),
+            protocol: "tcp".to_owned(),
+            strict: false,
+            listen: None,
+            ports: 15000..=17000,
+            timeouts: Timeouts::default(),
+            lanes_per_peer: 4,
+            cluster_id: None,
+            v1_clients: V1Clients::default(),
+            force_v1: false,
+            no_metadata_cache: false,
+            handshake_max_len: 128 << 20,
+            max_notifies: 65_536,
+        }
+    }
+}

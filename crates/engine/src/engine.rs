@@ -1,0 +1,269 @@
+//! The engine: what it owns, how it starts and how it ends.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use moonrail_memory::{ManagedBuffers, RegionTable};
+use moonrail_metadata::{Directory, HandshakeClient, HandshakeServer, HandshakeTimeouts, Limits};
+use moonrail_sys::process::{self, ForkGuard};
+use moonrail_tcp::{ServerOptions, TcpPath, TcpServer};
+use moonrail_transport::{Code, Error, Path, Stage};
+use moonrail_wire::RpcMeta;
+use parking_lot::Mutex;
+use tracing::{debug, warn};
+
+use crate::background::Background;
+use crate::config::{Config, V1Clients};
+use crate::descriptor::OwnDescriptor;
+use crate::errors;
+use crate::fetch::Fetches;
+use crate::handler::Handler;
+use crate::listen::{self, Ports};
+use crate::notify::{Inbox, Notify};
+use crate::peers::Peers;
+use crate::report::EngineReport;
+
+/// A transfer engine. Clones share the same engine; it ends when [`Engine::shutdown`] is called or the last clone
+/// is dropped. Every method may be called from any thread; in a forked child every one fails at once.
+#[derive(Clone)]
+pub struct Engine {
+    inner: Arc<Owner>,
+}
+
+/// Ends the engine when the last front-door handle goes; background work may hold [`Inner`] a little longer.
+struct Owner(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub config: Config,
+    pub own: Arc<OwnDescriptor>,
+    pub regions: Arc<RegionTable>,
+    pub managed: ManagedBuffers,
+    pub directory: Box<dyn Directory>,
+    pub client: HandshakeClient,
+    pub peers: Peers,
+    pub fetches: Fetches,
+    pub tcp: TcpPath,
+    pub background: Background,
+    pub inbox: Arc<Inbox>,
+    pub publishing: Mutex<()>,
+    servers: Mutex<Option<Servers>>,
+    rpc_port: u16,
+    fallbacks: Vec<String>,
+    closed: AtomicBool,
+    fork_guard: ForkGuard,
+}
+
+struct Servers {
+    data: TcpServer,
+    handshake: HandshakeServer,
+}
+
+impl Engine {
+    /// Opens the ports, takes the name, and serves peers from then on.
+    ///
+    /// # Errors
+    /// [`Code::UnknownProtocol`], [`Code::NameResolution`], [`Code::ListenFailed`], [`Code::NameTaken`],
+    /// [`Code::Metadata`], [`Code::ResourceLimit`]; nothing is left behind then.
+    pub fn start(config: Config) -> Result<Self, Error> {
+        let fallbacks = check_protocol(&config)?;
+        // A cluster has many peers; what the process may not raise is found when descriptors run out.
+        let _ = process::raise_nofile_limit();
+        let timeouts =
+            HandshakeTimeouts { connect: config.timeouts.connect, reply: config.timeouts.handshake };
+        let client = HandshakeClient::new(timeouts, config.handshake_max_len);
+        let directory =
+            moonrail_metadata::open(&config.metadata_server, config.cluster_id.as_deref(), client.clone())
+                .map_err(|error| errors::publish(Stage::Initialize, &error))?;
+        let ports =
+            if directory.is_p2p() { listen::open_p2p(&config)? } else { listen::open_named(&config)? };
+        let inner = Arc::new(build(config, directory, client, ports, fallbacks)?);
+        let engine = Self { inner: Arc::new(Owner(Arc::clone(&inner))) };
+        inner.announce()?;
+        debug!("engine {} is up", inner.own.name);
+        Ok(engine)
+    }
+
+    /// The name peers use: `host:port` of the handshake port in P2P mode, the segment name otherwise.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner().own.name
+    }
+
+    /// The handshake port.
+    #[must_use]
+    pub fn rpc_port(&self) -> u16 {
+        self.inner().rpc_port
+    }
+
+    /// A random number of this run; peers tell a restart by it.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.inner().own.epoch
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.inner().config
+    }
+
+    /// The notifications that peers left since the last call, in order of arrival.
+    #[must_use]
+    pub fn take_notifies(&self) -> Vec<Notify> {
+        self.inner().inbox.take()
+    }
+
+    /// The engine's own state.
+    ///
+    /// # Errors
+    /// When the engine was shut down or belongs to the parent of this process.
+    pub fn report(&self) -> Result<EngineReport, Error> {
+        let inner = self.usable()?;
+        let servers = inner.servers.lock();
+        let Servers { data, handshake } = servers.as_ref().ok_or_else(errors::closed)?;
+        let counters = data.counters();
+        Ok(EngineReport {
+            name: inner.own.name.clone(),
+            epoch: inner.own.epoch,
+            handshake: handshake.local_addr(),
+            data: data.address(),
+            paths: vec![inner.tcp.name()],
+            fallbacks: inner.fallbacks.clone(),
+            regions: inner.regions.snapshot().len(),
+            registered_bytes: inner.regions.registered_bytes(),
+            served: counters.requests.load(Ordering::Relaxed),
+            refused: counters.refused.load(Ordering::Relaxed),
+            bytes_in: counters.bytes_in.load(Ordering::Relaxed),
+            bytes_out: counters.bytes_out.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Closes both ports, takes the name back and refuses further calls. Transfers under way end with an error or
+    /// as they would have; their memory stays held until then. The second call does nothing.
+    pub fn shutdown(&self) {
+        self.inner().shutdown();
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner.0
+    }
+
+    /// The engine, if it may be used here and now.
+    pub(crate) fn usable(&self) -> Result<&Arc<Inner>, Error> {
+        let inner = self.inner();
+        if inner.fork_guard.forked() {
+            return Err(errors::forked());
+        }
+        if inner.closed.load(Ordering::Acquire) {
+            return Err(errors::closed());
+        }
+        Ok(inner)
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.shutdown();
+    }
+}
+
+impl Inner {
+    /// With a metadata server: takes the name there, then publishes the (still empty) segment.
+    fn announce(&self) -> Result<(), Error> {
+        let meta = RpcMeta { ip_or_host_name: self.own.data_host.clone(), rpc_port: self.rpc_port };
+        self.directory
+            .claim(&self.own.name, &meta)
+            .and_then(|()| self.directory.publish(&self.own.full()))
+            .map_err(|error| errors::publish(Stage::Initialize, &error))
+    }
+
+    fn shutdown(&self) {
+        if self.closed.swap(true, Ordering::AcqRel) || self.fork_guard.forked() {
+            return;
+        }
+        if let Err(error) = self.directory.withdraw() {
+            warn!("{} could not be taken back from the metadata server: {error}", self.own.name);
+        }
+        drop(self.servers.lock().take());
+    }
+}
+
+fn build(
+    config: Config,
+    directory: Box<dyn Directory>,
+    client: HandshakeClient,
+    ports: Ports,
+    fallbacks: Vec<String>,
+) -> Result<Inner, Error> {
+    let cannot = |what| move |error: std::io::Error| errors::system(Stage::Initialize, what, &error);
+    let rpc_port = ports.handshake.local_addr().map_err(cannot("cannot read the handshake port"))?.port();
+    let data_port = ports.data.local_addr().map_err(cannot("cannot read the data port"))?.port();
+    let regions = Arc::new(RegionTable::new());
+    let own =
+        Arc::new(OwnDescriptor::new(ports.name, ports.host, data_port, new_epoch(), Arc::clone(&regions)));
+    let inbox = Arc::new(Inbox::new(config.max_notifies));
+    let handler = Handler {
+        descriptor: directory.is_p2p().then(|| Arc::clone(&own)),
+        inbox: Arc::clone(&inbox),
+        v1_clients: config.v1_clients,
+    };
+    let limits = Limits { max_len: config.handshake_max_len, ..Limits::default() };
+    let options =
+        ServerOptions { serve_v1_writes: config.v1_clients == V1Clients::Serve, ..ServerOptions::default() };
+    let data = TcpServer::start(ports.data, Arc::clone(&regions), options)
+        .map_err(cannot("cannot serve the data port"))?;
+    let handshake = HandshakeServer::start(ports.handshake, Arc::new(handler), limits)
+        .map_err(cannot("cannot serve the handshake port"))?;
+    Ok(Inner {
+        own,
+        managed: ManagedBuffers::new(Arc::clone(&regions)),
+        regions,
+        directory,
+        client,
+        peers: Peers::default(),
+        fetches: Fetches::default(),
+        tcp: TcpPath::new(config.lanes_per_peer),
+        background: Background::new(),
+        inbox,
+        publishing: Mutex::new(()),
+        servers: Mutex::new(Some(Servers { data, handshake })),
+        rpc_port,
+        fallbacks,
+        closed: AtomicBool::new(false),
+        fork_guard: ForkGuard::new(),
+        config,
+    })
+}
+
+fn check_protocol(config: &Config) -> Result<Vec<String>, Error> {
+    match config.protocol.as_str() {
+        "tcp" => Ok(Vec::new()),
+        "rdma" if !config.strict => {
+            let fallback = "protocol rdma was asked for; this build has no RDMA path and uses tcp".to_owned();
+            warn!("{fallback} (MOONRAIL_STRICT=1 makes this an error)");
+            Ok(vec![fallback])
+        }
+        "rdma" => Err(errors::initialize(
+            Code::UnknownProtocol,
+            "protocol rdma: this build has no RDMA path, and strict mode allows no other",
+        )),
+        other => Err(errors::initialize(
+            Code::UnknownProtocol,
+            format!("unknown protocol {other:?}: this build knows tcp, and rdma carried out over tcp"),
+        )),
+    }
+}
+
+/// Random enough to tell two runs apart; not a secret.
+fn new_epoch() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    RandomState::new().hash_one((now.as_nanos(), std::process::id())).max(1)
+}

@@ -1,0 +1,208 @@
+//! What is known of each peer, and whether it can still be believed.
+//!
+//! Owns: the views made from peers' descriptors, and the check of remote ranges against them.
+//! Must not know: how descriptors are fetched, how bytes move.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use moonrail_metadata::Located;
+use moonrail_transport::{Code, Dialect, Entry, Error, Retry, Stage, Target};
+use moonrail_wire::address::HostPort;
+use moonrail_wire::data::DataVersion;
+use moonrail_wire::segment::{PROTOCOL_TCP, SegmentDescriptor};
+use parking_lot::RwLock;
+
+/// A peer's descriptor, in the shape that transfers need. Never changes; a new fetch makes a new view.
+pub(crate) struct View {
+    pub target: Target,
+    pub descriptor: SegmentDescriptor,
+    pub handshake: Option<HostPort>,
+    /// When the fetch began that brought it.
+    pub fetched: Instant,
+    /// Start and end of each buffer, by start.
+    ranges: Vec<(u64, u64)>,
+}
+
+impl View {
+    /// Makes the view, resolving the data host.
+    pub(crate) fn new(
+        name: &str,
+        located: Located,
+        fetched: Instant,
+        generation: u64,
+        force_v1: bool,
+    ) -> Result<Self, Error> {
+        let Located { descriptor, handshake, data_host, data_port } = located;
+        if descriptor.protocol != PROTOCOL_TCP {
+            let message = format!(
+                "its segment speaks {:?}, and this build only tcp; start it with protocol tcp (MC_FORCE_TCP=1)",
+                descriptor.protocol
+            );
+            return Err(resolve_error(Code::UnsupportedPeer, name, message));
+        }
+        if data_port == 0 {
+            return Err(resolve_error(
+                Code::UnsupportedPeer,
+                name,
+                "its descriptor names no data port".to_owned(),
+            ));
+        }
+        let addresses = resolve(&data_host, data_port).map_err(|error| {
+            resolve_error(Code::NameResolution, name, format!("data host {data_host:?}: {error}"))
+        })?;
+        let dialect = match descriptor.data_version() {
+            DataVersion::V2 if !force_v1 => Dialect::MooncakeV2,
+            _ => Dialect::MooncakeV1,
+        };
+        let mut ranges: Vec<(u64, u64)> = descriptor
+            .buffers
+            .iter()
+            .map(|buffer| (buffer.addr, buffer.addr.saturating_add(buffer.length)))
+            .collect();
+        ranges.sort_unstable();
+        let target = Target { name: name.to_owned(), addresses, dialect, generation };
+        Ok(Self { target, descriptor, handshake, fetched, ranges })
+    }
+
+    /// The epoch of a Moonrail peer.
+    pub(crate) fn epoch(&self) -> Option<u64> {
+        self.descriptor.moonrail.as_ref().map(|extension| extension.epoch)
+    }
+
+    /// The first entry whose remote range does not lie inside one buffer of the peer.
+    pub(crate) fn first_outside(&self, entries: &[Entry]) -> Option<usize> {
+        let mut hint = 0;
+        entries.iter().position(|entry| entry.len > 0 && !self.holds(entry.remote, entry.len, &mut hint))
+    }
+
+    fn holds(&self, addr: u64, len: u64, hint: &mut usize) -> bool {
+        let Some(end) = addr.checked_add(len) else { return false };
+        let inside = |range: Option<&(u64, u64)>| range.is_some_and(|&(from, to)| from <= addr && end <= to);
+        if inside(self.ranges.get(*hint)) {
+            return true;
+        }
+        let behind = self.ranges.partition_point(|&(from, _)| from <= addr);
+        let Some(slot) = behind.checked_sub(1) else { return false };
+        *hint = slot;
+        inside(self.ranges.get(slot))
+    }
+
+    /// The refusal of an entry that lies outside, naming what the peer has nearby.
+    pub(crate) fn outside(&self, index: usize, entries: &[Entry], earlier_epoch: Option<u64>) -> Error {
+        let Entry { remote, len, .. } = entries[index];
+        let near = self.ranges.partition_point(|&(from, _)| from <= remote);
+        let nearest =
+            near.checked_sub(1).or((!self.ranges.is_empty()).then_some(0)).map(|slot| self.ranges[slot]);
+        let nearest = match nearest {
+            None => "it has registered no buffer".to_owned(),
+            Some((from, to)) => format!(
+                "the nearest of its {} buffers is {from:#x}..{to:#x} ({} bytes)",
+                self.ranges.len(),
+                to - from
+            ),
+        };
+        let restarted = match (earlier_epoch, self.epoch()) {
+            (Some(before), Some(now)) if before != now => {
+                "; the peer was restarted since its addresses were last seen: ask it for its new ones"
+            }
+            _ => "",
+        };
+        let message = format!(
+            "the remote range {remote:#x} + {len} bytes does not lie inside one buffer that the peer has registered: \
+             {nearest}{restarted}"
+        );
+        let error = Error::new(Code::RemoteNotRegistered, Stage::Arguments, Retry::AfterFix, message)
+            .with_peer(&self.target.name);
+        if entries.len() > 1 { error.with_index(index) } else { error }
+    }
+}
+
+/// The views of all peers by the name they were opened under.
+#[derive(Default)]
+pub(crate) struct Peers {
+    views: RwLock<HashMap<String, Arc<View>>>,
+    generation: AtomicU64,
+}
+
+impl Peers {
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<View>> {
+        self.views.read().get(name).cloned()
+    }
+
+    pub(crate) fn next_generation(&self) -> u64 {
+        self.generation.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Keeps a new view; returns the one it replaces.
+    pub(crate) fn put(&self, view: Arc<View>) -> Option<Arc<View>> {
+        let mut views = self.views.write();
+        match views.get(&view.target.name) {
+            Some(newer) if newer.target.generation > view.target.generation => None,
+            _ => views.insert(view.target.name.clone(), view),
+        }
+    }
+
+    /// Drops the view if it is still the one of `generation`.
+    pub(crate) fn drop_view(&self, name: &str, generation: u64) {
+        let mut views = self.views.write();
+        if views.get(name).is_some_and(|view| view.target.generation == generation) {
+            views.remove(name);
+        }
+    }
+}
+
+fn resolve(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
+    let addresses: Vec<_> = (host, port).to_socket_addrs()?.collect();
+    if addresses.is_empty() { Err(std::io::ErrorKind::NotFound.into()) } else { Ok(addresses) }
+}
+
+fn resolve_error(code: Code, name: &str, message: String) -> Error {
+    Error::new(code, Stage::Resolve, Retry::AfterFix, message).with_peer(name)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn view(buffers: &[(u64, u64)]) -> View {
+        let json = format!(
+            r#"{{"name":"127.0.0.1:1","protocol":"tcp","tcp_data_port":2,"tcp_data_host":"127.0.0.1","tcp_proto_version":2,"buffers":[{}]}}"#,
+            buffers
+                .iter()
+                .map(|(addr, length)| format!(r#"{{"name":"n","addr":{addr},"length":{length}}}"#))
+                .collect::<Vec<_>>()
+                .join(",")
+        );
+        let descriptor = SegmentDescriptor::from_json(json.as_bytes()).unwrap();
+        let located =
+            Located { descriptor, handshake: None, data_host: "127.0.0.1".to_owned(), data_port: 2 };
+        View::new("127.0.0.1:1", located, Instant::now(), 1, false).unwrap()
+    }
+
+    fn entry(remote: u64, len: u64) -> Entry {
+        Entry { local: 0, remote, len }
+    }
+
+    #[test]
+    fn a_range_must_lie_inside_one_buffer() {
+        let view = view(&[(200, 100), (100, 100), (400, 10)]);
+        let good = [entry(100, 100), entry(299, 1), entry(400, 10), entry(7, 0)];
+        assert_eq!(view.first_outside(&good), None);
+        for bad in [entry(199, 2), entry(99, 1), entry(300, 1), entry(405, 6), entry(u64::MAX, 2)] {
+            assert_eq!(view.first_outside(&[good[0], bad]), Some(1), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_refusal_names_the_nearest_buffer() {
+        let error = view(&[(100, 100)]).outside(0, &[entry(0x1000, 4)], None);
+        assert_eq!(error.code(), Code::RemoteNotRegistered);
+        assert!(error.to_string().contains("0x64..0xc8"), "{error}");
+    }
+}

@@ -1,0 +1,78 @@
+//! What an engine tells about itself and its peers.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// An engine's own state, for people and programs.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct EngineReport {
+    /// The name peers use.
+    pub name: String,
+    /// Identifies this run of the engine; a restart has another.
+    pub epoch: u64,
+    /// The handshake port's address.
+    pub handshake: SocketAddr,
+    /// The data port's address.
+    pub data: SocketAddr,
+    /// What carries transfers.
+    pub paths: Vec<&'static str>,
+    /// Differences between what was asked for and what is done, one sentence each.
+    pub fallbacks: Vec<String>,
+    /// Registered regions.
+    pub regions: usize,
+    /// Registered bytes.
+    pub registered_bytes: u64,
+    /// Requests of peers served, and refused, since the start.
+    pub served: u64,
+    /// Requests of peers refused since the start.
+    pub refused: u64,
+    /// Bytes peers wrote into this engine's memory.
+    pub bytes_in: u64,
+    /// Bytes peers read from this engine's memory.
+    pub bytes_out: u64,
+}
+
+/// What is known of a peer from its descriptor.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct PeerReport {
+    /// The name it was opened under.
+    pub name: String,
+    /// Its release line, as text: `Moonrail 0.1.0`, `Mooncake 0.3.13`.
+    pub release: String,
+    /// The protocol its segment names.
+    pub protocol: String,
+    /// Version of the data protocol used with it: 1 or 2.
+    pub data_version: u32,
+    /// Where its data port is.
+    pub data: Vec<SocketAddr>,
+    /// Where its handshake port is, `host:port`, if known.
+    pub handshake: Option<String>,
+    /// Its epoch, if it is a Moonrail.
+    pub epoch: Option<u64>,
+    /// Address and length of its buffers, in the order it registered them.
+    pub buffers: Vec<(u64, u64)>,
+    /// Its named buffers.
+    pub names: Vec<NamedRange>,
+}
+
+/// A buffer with a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedRange {
+    /// The name it was registered under.
+    pub name: String,
+    /// Start address in its owner's process.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// Answer to a probe: the peer is alive.
+#[derive(Debug, Clone, Copy)]
+pub struct ProbeReport {
+    /// From connecting to the answer.
+    pub round_trip: Duration,
+    /// The peer is too old to know probes; it answered a metadata request.
+    pub legacy: bool,
+}

@@ -1,0 +1,232 @@
+//! Transfers: from a request to bytes moved, or an error that says why not.
+//!
+//! The way of a request: hold the local side, find the peer, check the remote side against its descriptor, carry it
+//! out on a path, notify. What is out of date is fetched anew and tried again only while nothing was applied.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use moonrail_memory::{HoldSet, Want};
+use moonrail_transport::{
+    Code, Control, Dialect, Entry, Error, Failure, Opcode, Path, Retry, Stage, Stop, Work,
+};
+use moonrail_wire::handshake::Notify as WireNotify;
+
+use crate::completion::Completion;
+use crate::engine::{Engine, Inner};
+use crate::errors;
+use crate::notify::Notify;
+use crate::peers::View;
+use crate::report::{NamedRange, PeerReport, ProbeReport};
+use crate::request::Request;
+
+/// Times a batch of which nothing was applied is tried, with a fresh descriptor each.
+const ATTEMPTS: usize = 3;
+
+impl Engine {
+    /// Moves the whole batch and returns when it is applied. The calling thread does the work.
+    ///
+    /// # Errors
+    /// See [`Code`]. After an error no byte of the batch moves any more.
+    pub fn transfer(&self, request: &Request) -> Result<(), Error> {
+        self.transfer_interruptible(request, &|| false)
+    }
+
+    /// [`Engine::transfer`] that ends with [`Code::Interrupted`] soon after `interrupted` says true. It is asked at
+    /// least every 50 ms while the call waits.
+    ///
+    /// # Errors
+    /// As [`Engine::transfer`].
+    pub fn transfer_interruptible(
+        &self,
+        request: &Request,
+        interrupted: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(), Error> {
+        let inner = self.usable()?;
+        let holds = inner.hold_local(request)?;
+        inner.carry_out(request, &holds, &|| interrupted().then_some(Stop::Interrupted))
+    }
+
+    /// Starts the batch in the background. The local ranges are held from now on.
+    ///
+    /// # Errors
+    /// Only what can be seen at once: wrong arguments, a local range that is not registered.
+    pub fn submit(&self, request: Request) -> Result<Completion, Error> {
+        let inner = Arc::clone(self.usable()?);
+        let holds = inner.hold_local(&request)?;
+        let completion = Completion::new();
+        let handle = completion.clone();
+        let job = Arc::clone(&inner);
+        inner.background.run(Box::new(move || {
+            let outcome = job.carry_out(&request, &holds, &|| handle.stop());
+            drop(holds);
+            // The completion may be the last to know of the engine; nothing of it is used after this.
+            drop(job);
+            handle.finish(outcome);
+        }));
+        Ok(completion)
+    }
+
+    /// Leaves a notification with the peer.
+    ///
+    /// # Errors
+    /// [`Code::NotifyRejected`] when its queue is full; the failures of reaching it.
+    pub fn notify(&self, peer: &str, notify: &Notify) -> Result<(), Error> {
+        self.usable()?.deliver(peer, notify)
+    }
+
+    /// Asks whether the peer's process answers.
+    ///
+    /// # Errors
+    /// The failures of reaching it.
+    pub fn probe(&self, peer: &str) -> Result<ProbeReport, Error> {
+        let inner = self.usable()?;
+        let failed = |error| errors::metadata(Stage::Probe, peer, &error);
+        let address = inner.directory.handshake_address(peer).map_err(failed)?;
+        let outcome = inner.client.probe(&address, &inner.own.introduction()).map_err(failed)?;
+        Ok(ProbeReport { round_trip: outcome.round_trip, legacy: outcome.legacy })
+    }
+
+    /// What the peer's descriptor says now.
+    ///
+    /// # Errors
+    /// The failures of reaching it.
+    pub fn peer(&self, name: &str) -> Result<PeerReport, Error> {
+        let inner = self.usable()?;
+        let view = inner.fetch(name, Instant::now(), &inner.control(None, 0, &|| None))?;
+        Ok(report(&view))
+    }
+
+    /// The address of the first buffer that the peer registered.
+    ///
+    /// # Errors
+    /// The failures of reaching it; [`Code::RemoteNotRegistered`] when it has none.
+    pub fn first_buffer(&self, name: &str) -> Result<u64, Error> {
+        let report = self.peer(name)?;
+        report.buffers.first().map(|&(addr, _)| addr).ok_or_else(|| {
+            let message = "the peer has registered no buffer";
+            Error::new(Code::RemoteNotRegistered, Stage::Resolve, Retry::Safe, message).with_peer(name)
+        })
+    }
+}
+
+impl Inner {
+    fn hold_local(&self, request: &Request) -> Result<HoldSet, Error> {
+        if request.peer.is_empty() {
+            return Err(errors::arguments(Code::BadPeerName, "the peer's name is empty"));
+        }
+        let want = match request.opcode {
+            Opcode::Read => Want::Write,
+            Opcode::Write => Want::Read,
+        };
+        let ranges = request.entries.iter().map(|entry| (entry.local, entry.len));
+        self.regions.hold_all(ranges, want).map_err(|(index, error)| {
+            errors::local(index, request.entries.len(), &error).with_peer(&request.peer)
+        })
+    }
+
+    fn carry_out(
+        self: &Arc<Self>,
+        request: &Request,
+        holds: &HoldSet,
+        stop: &(dyn Fn() -> Option<Stop> + Sync),
+    ) -> Result<(), Error> {
+        let work = Work { opcode: request.opcode, entries: &request.entries, holds };
+        let control = self.control(request.timeout, work.bytes(), stop);
+        self.move_bytes(&request.peer, &work, &control)?;
+        match &request.notify {
+            None => Ok(()),
+            Some(notify) => self
+                .deliver(&request.peer, notify)
+                .map_err(|error| error.with_note("every byte of the transfer itself was applied")),
+        }
+    }
+
+    fn move_bytes(self: &Arc<Self>, peer: &str, work: &Work<'_>, control: &Control<'_>) -> Result<(), Error> {
+        let began = Instant::now();
+        let mut view = self.view(peer, control)?;
+        let mut earlier_epoch = None;
+        let mut attempt = 1;
+        loop {
+            if view.fetched < began && !self.may_use(&view, work.entries) {
+                earlier_epoch = earlier_epoch.or(view.epoch());
+                view = self.fetch(peer, began, control)?;
+            }
+            if let Some(index) = view.first_outside(work.entries) {
+                return Err(view.outside(index, work.entries, earlier_epoch));
+            }
+            let Err(failure) = self.tcp.execute(&view.target, work, control) else { return Ok(()) };
+            if failure.stale {
+                self.peers.drop_view(peer, view.target.generation);
+            }
+            if attempt == ATTEMPTS || !worth_another_try(&failure) {
+                return Err(failure.error);
+            }
+            attempt += 1;
+            earlier_epoch = earlier_epoch.or(view.epoch());
+            view = self.fetch(peer, Instant::now(), control)?;
+        }
+    }
+
+    /// Whether a descriptor from before this call is good enough. A peer that checks nothing itself (v1) is only
+    /// written to on what it says now.
+    fn may_use(&self, view: &View, entries: &[Entry]) -> bool {
+        view.target.dialect != Dialect::MooncakeV1 && view.first_outside(entries).is_none()
+    }
+
+    fn deliver(&self, peer: &str, notify: &Notify) -> Result<(), Error> {
+        let failed = |error| errors::metadata(Stage::Notify, peer, &error);
+        let address = self.directory.handshake_address(peer).map_err(failed)?;
+        let wire = WireNotify { name: notify.name.clone(), message: notify.message.clone() };
+        self.client.notify(&address, &wire).map_err(failed)
+    }
+
+    fn control<'a>(
+        &self,
+        timeout: Option<Duration>,
+        bytes: u64,
+        stop: &'a (dyn Fn() -> Option<Stop> + Sync),
+    ) -> Control<'a> {
+        let timeouts = &self.config.timeouts;
+        let limit = timeout.or_else(|| timeouts.call.map(|call| call + Duration::from_nanos(bytes)));
+        Control {
+            deadline: limit.and_then(|limit| Instant::now().checked_add(limit)),
+            connect: timeouts.connect,
+            progress: timeouts.progress,
+            stop,
+        }
+    }
+}
+
+/// Another try helps where the peer was replaced or its registrations changed, not where it is silent.
+fn worth_another_try(failure: &Failure) -> bool {
+    failure.untouched
+        && failure.stale
+        && matches!(failure.error.code(), Code::PeerGone | Code::PeerUnreachable | Code::RemoteRefused)
+}
+
+fn report(view: &View) -> PeerReport {
+    let descriptor = &view.descriptor;
+    let extension = descriptor.moonrail.as_ref();
+    PeerReport {
+        name: view.target.name.clone(),
+        release: match extension {
+            Some(extension) => format!("Moonrail {}", extension.release),
+            None => descriptor.release_line().to_string(),
+        },
+        protocol: descriptor.protocol.clone(),
+        data_version: descriptor.tcp_proto_version.clamp(1, 2),
+        data: view.target.addresses.clone(),
+        handshake: view.handshake.as_ref().map(ToString::to_string),
+        epoch: view.epoch(),
+        buffers: descriptor.buffers.iter().map(|buffer| (buffer.addr, buffer.length)).collect(),
+        names: extension.map_or_else(Vec::new, |extension| {
+            let named = |name: &moonrail_wire::NamedBuffer| NamedRange {
+                name: name.name.clone(),
+                addr: name.addr,
+                len: name.length,
+            };
+            extension.names.iter().map(named).collect()
+        }),
+    }
+}

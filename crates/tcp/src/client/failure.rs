@@ -1,0 +1,104 @@
+//! How the client's failures read.
+
+use std::io;
+
+use moonrail_transport::{Code, Error, Failure, Opcode, Retry, Stage, Stop, Target, Work};
+
+/// How far an exchange had come when it failed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reached {
+    /// The first entry not known to be applied.
+    pub index: usize,
+    /// Whether any byte was handed to the socket.
+    pub started: bool,
+}
+
+impl Reached {
+    /// Nothing was sent yet.
+    pub(super) const NOTHING: Reached = Reached { index: 0, started: false };
+}
+
+/// The failure of an exchange. Reads leave the peer untouched, so they may always be repeated.
+pub(super) fn failed(
+    target: &Target,
+    work: &Work<'_>,
+    reached: Reached,
+    code: Code,
+    stage: Stage,
+    message: String,
+) -> Failure {
+    let untouched = !reached.started || work.opcode == Opcode::Read;
+    let retry = match code {
+        Code::RemoteRefused | Code::MemoryFault | Code::ProtocolError => Retry::AfterFix,
+        _ if untouched => Retry::Safe,
+        _ => Retry::Unsafe,
+    };
+    let entry = work.entries.get(reached.index);
+    let what = entry.map_or(String::new(), |entry| {
+        format!(
+            " ({} of {} bytes, local {:#x}, remote {:#x})",
+            work.opcode.as_str(),
+            entry.len,
+            entry.local,
+            entry.remote
+        )
+    });
+    let mut error = Error::new(code, stage, retry, format!("{message}{what}")).with_peer(&target.name);
+    if work.entries.len() > 1 {
+        error = error.with_index(reached.index).with_note(format_args!(
+            "{} of {} descriptors are known to be applied",
+            reached.index,
+            work.entries.len()
+        ));
+    }
+    let stale =
+        matches!(code, Code::PeerUnreachable | Code::PeerGone | Code::PeerTimeout | Code::RemoteRefused);
+    Failure { error, untouched, stale }
+}
+
+/// A connection that ended in the middle: `cause` is `None` for an end of file.
+pub(super) fn gone(target: &Target, work: &Work<'_>, reached: Reached, cause: Option<&io::Error>) -> Failure {
+    let how =
+        cause.map_or("closed the connection".to_owned(), |cause| format!("broke the connection: {cause}"));
+    let message = format!("the peer at {} {how} before the transfer was confirmed", endpoint(target));
+    failed(target, work, reached, Code::PeerGone, Stage::Transfer, message)
+}
+
+/// A local range that the kernel cannot read or write.
+pub(super) fn fault(target: &Target, work: &Work<'_>, reached: Reached) -> Failure {
+    let message =
+        "local memory of the transfer is not mapped (freed without unregister, or device memory)".to_owned();
+    failed(target, work, reached, Code::MemoryFault, Stage::Transfer, message)
+}
+
+/// The call was stopped from outside.
+pub(super) fn stopped(target: &Target, work: &Work<'_>, reached: Reached, stop: Stop) -> Failure {
+    let (code, message) = match stop {
+        Stop::Cancelled => (Code::Cancelled, "the transfer was cancelled"),
+        Stop::Interrupted => (Code::Interrupted, "a signal interrupted the transfer"),
+    };
+    failed(target, work, reached, code, Stage::Transfer, message.to_owned())
+}
+
+/// The call's own deadline passed.
+pub(super) fn deadline(target: &Target, work: &Work<'_>, reached: Reached, stage: Stage) -> Failure {
+    failed(target, work, reached, Code::DeadlineExceeded, stage, "the call's deadline passed".to_owned())
+}
+
+/// No byte moved for `seconds`.
+pub(super) fn stalled(target: &Target, work: &Work<'_>, reached: Reached, seconds: f64) -> Failure {
+    let message = format!(
+        "no byte moved to or from {} for {seconds:.1} s: the peer's process is stopped or stuck, or the network drops",
+        endpoint(target)
+    );
+    failed(target, work, reached, Code::PeerTimeout, Stage::Transfer, message)
+}
+
+/// `host:port`, for messages.
+pub(super) fn endpoint(target: &Target) -> String {
+    match target.addresses.as_slice() {
+        [] => "an unknown address".to_owned(),
+        [only] => only.to_string(),
+        [first, rest @ ..] => format!("{first} (and {} more addresses)", rest.len()),
+    }
+}

@@ -1,0 +1,107 @@
+//! One connection to a peer's data port.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use moonrail_sys::poll::{Interest, Ready, wait};
+use moonrail_sys::{errno, socket};
+use moonrail_transport::{Code, Control, Failure, Stage, Target, Work};
+
+use super::failure::{self, Reached, failed};
+
+/// A connected, non-blocking socket, used by one call at a time.
+pub(super) struct Lane {
+    stream: TcpStream,
+    /// Of the descriptor that the lane was opened on.
+    pub generation: u64,
+}
+
+impl Lane {
+    /// Connects to the first of the target's addresses that answers.
+    pub(super) fn connect(target: &Target, work: &Work<'_>, control: &Control<'_>) -> Result<Lane, Failure> {
+        let limit = Instant::now() + control.connect;
+        let mut last = None;
+        for &address in &target.addresses {
+            match connect_one(address, limit, control) {
+                Ok(stream) => return Ok(Lane { stream, generation: target.generation }),
+                Err(error) => last = Some((address, error)),
+            }
+            if (control.stop)().is_some() || control.expired(Instant::now()) {
+                break;
+            }
+        }
+        if let Some(stop) = (control.stop)() {
+            return Err(failure::stopped(target, work, Reached::NOTHING, stop));
+        }
+        if control.expired(Instant::now()) {
+            return Err(failure::deadline(target, work, Reached::NOTHING, Stage::Connect));
+        }
+        Err(connect_failure(target, work, last))
+    }
+
+    /// Whether an idle lane can no longer be trusted: it was closed, or holds bytes nobody asked for.
+    pub(super) fn unusable(&self) -> bool {
+        socket::is_dead_or_dirty(&self.stream)
+    }
+
+    /// Bytes the kernel still holds for the peer; 0 once everything was acknowledged.
+    pub(super) fn unsent_bytes(&self) -> io::Result<usize> {
+        socket::unsent_bytes(&self.stream)
+    }
+}
+
+impl Drop for Lane {
+    /// Every lane ends by reset: what the peer has not read yet is dropped, so nothing of a failed write lands
+    /// later, and no port is left in TIME_WAIT.
+    fn drop(&mut self) {
+        let _ = socket::reset_on_close(&self.stream);
+    }
+}
+
+impl AsFd for Lane {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+fn connect_one(address: SocketAddr, limit: Instant, control: &Control<'_>) -> io::Result<TcpStream> {
+    let (stream, in_progress) = socket::connect_start(address)?;
+    while in_progress {
+        let Some(slice) = control.slice(Instant::now(), limit) else {
+            return Err(io::ErrorKind::TimedOut.into());
+        };
+        if matches!(wait(&stream, Interest::Write, Some(slice))?, Ready::Ready(_)) {
+            break;
+        }
+        if (control.stop)().is_some() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+    }
+    socket::connect_finish(&stream)?;
+    socket::set_nodelay(&stream, true)?;
+    Ok(stream)
+}
+
+fn connect_failure(target: &Target, work: &Work<'_>, last: Option<(SocketAddr, io::Error)>) -> Failure {
+    let Some((address, error)) = last else {
+        let message = "the peer's descriptor names no data address".to_owned();
+        return failed(target, work, Reached::NOTHING, Code::UnsupportedPeer, Stage::Connect, message);
+    };
+    let (code, message) = match error.kind() {
+        io::ErrorKind::ConnectionRefused => (
+            Code::PeerUnreachable,
+            format!("nobody listens at the peer's data port {address}: its process is gone"),
+        ),
+        io::ErrorKind::TimedOut => {
+            (Code::PeerTimeout, format!("no answer from the peer's data port {address}"))
+        }
+        _ if errno::is_descriptor_limit(&error) => (
+            Code::ResourceLimit,
+            format!("no file descriptor left for a connection to {address} (ulimit -n): {error}"),
+        ),
+        _ => (Code::PeerUnreachable, format!("cannot connect to the peer's data port {address}: {error}")),
+    };
+    failed(target, work, Reached::NOTHING, code, Stage::Connect, message)
+}

@@ -1,0 +1,97 @@
+//! The initiator's side: lanes to peers and the exchanges on them.
+//!
+//! A call takes a lane for itself and does the socket work on its own thread, so that a small transfer needs
+//! no hand-over; calls that find every lane taken wait for one.
+
+mod exchange;
+mod failure;
+mod lane;
+mod pool;
+mod receive;
+mod send;
+mod v1;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use moonrail_transport::{Control, Dialect, Failure, Path, Target, Work};
+use parking_lot::RwLock;
+
+use self::pool::Pool;
+
+/// Batches above this many bytes or entries are bulk: they never take a peer's last lane.
+const BULK_BYTES: u64 = 1 << 20;
+const BULK_ENTRIES: usize = 256;
+
+/// Transfers over TCP to peers that speak Mooncake's data protocol, v1 or v2.
+///
+/// Safe to call from any number of threads; each call uses the calling thread only.
+pub struct TcpPath {
+    lanes_per_peer: usize,
+    pools: RwLock<HashMap<Vec<SocketAddr>, Arc<Pool>>>,
+}
+
+impl TcpPath {
+    /// A path that opens up to `lanes_per_peer` connections (at least 1) to each peer, on demand.
+    #[must_use]
+    pub fn new(lanes_per_peer: usize) -> Self {
+        Self { lanes_per_peer: lanes_per_peer.max(1), pools: RwLock::default() }
+    }
+
+    fn pool(&self, target: &Target) -> Arc<Pool> {
+        if let Some(pool) = self.pools.read().get(&target.addresses) {
+            return Arc::clone(pool);
+        }
+        let mut pools = self.pools.write();
+        Arc::clone(
+            pools.entry(target.addresses.clone()).or_insert_with(|| Arc::new(Pool::new(self.lanes_per_peer))),
+        )
+    }
+
+    /// Closes every idle lane, to give descriptors back when the process ran out of them.
+    fn shed_idle_lanes(&self) {
+        for pool in self.pools.read().values() {
+            pool.shed_idle();
+        }
+    }
+
+    fn execute_once(&self, target: &Target, work: &Work<'_>, control: &Control<'_>) -> Result<(), Failure> {
+        let pool = self.pool(target);
+        if target.dialect == Dialect::MooncakeV1 {
+            return v1::execute(&pool, target, work, control);
+        }
+        let bulk = work.entries.len() > BULK_ENTRIES || work.bytes() > BULK_BYTES;
+        let mut lane = pool.acquire(target, work, bulk, control)?;
+        exchange::run(&mut lane, target, work, control)?;
+        lane.keep();
+        Ok(())
+    }
+}
+
+impl Path for TcpPath {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn execute(&self, target: &Target, work: &Work<'_>, control: &Control<'_>) -> Result<(), Failure> {
+        if work.entries.iter().all(|entry| entry.len == 0) {
+            return Ok(());
+        }
+        match self.execute_once(target, work, control) {
+            Err(failure)
+                if failure.error.code() == moonrail_transport::Code::ResourceLimit && failure.untouched =>
+            {
+                self.shed_idle_lanes();
+                self.execute_once(target, work, control)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn forget(&self, target: &Target) {
+        if let Some(pool) = self.pools.write().remove(&target.addresses) {
+            pool.close();
+        }
+    }
+}

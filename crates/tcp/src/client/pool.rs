@@ -1,0 +1,192 @@
+//! The lanes of one peer: who may use them, when they are opened and when they are no longer trusted.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Instant;
+
+use moonrail_transport::{Code, Control, Failure, Retry, Stage, Target, WAIT_SLICE, Work};
+use parking_lot::{Condvar, Mutex};
+
+use super::failure::{self, Reached};
+use super::lane::Lane;
+use super::v1::ClosingRule;
+
+/// Up to `max` lanes to one data endpoint.
+pub(super) struct Pool {
+    max: usize,
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    idle: Vec<Lane>,
+    /// Idle and lent lanes together.
+    open: usize,
+    /// Lanes lent to bulk batches.
+    bulk: usize,
+    /// A lane was lost: descriptors of an older generation may name a process that is gone.
+    trusted_from: u64,
+    closed: bool,
+    rule: ClosingRule,
+}
+
+impl Pool {
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, state: Mutex::default(), freed: Condvar::new() }
+    }
+
+    /// Takes a lane: an idle one that still lives, else a new one, else the next that is given back.
+    ///
+    /// After a lane was lost no new one is opened on the same generation of the descriptor: the port may belong
+    /// to another process by now. The failure says `stale` then, and the engine fetches the descriptor anew.
+    pub(super) fn acquire(
+        self: &Arc<Self>,
+        target: &Target,
+        work: &Work<'_>,
+        bulk: bool,
+        control: &Control<'_>,
+    ) -> Result<Lent, Failure> {
+        let mut state = self.state.lock();
+        loop {
+            if !bulk || state.bulk < self.bulk_limit() {
+                if let Some(lane) = pop_usable(&mut state) {
+                    state.bulk += usize::from(bulk);
+                    return Ok(self.lend(lane, target, bulk));
+                }
+                if target.generation < state.trusted_from {
+                    return Err(lost(target));
+                }
+                if state.open < self.max {
+                    state.open += 1;
+                    state.bulk += usize::from(bulk);
+                    break;
+                }
+            }
+            if let Some(stop) = (control.stop)() {
+                return Err(failure::stopped(target, work, Reached::NOTHING, stop));
+            }
+            let now = Instant::now();
+            if control.expired(now) {
+                return Err(failure::deadline(target, work, Reached::NOTHING, Stage::Connect));
+            }
+            self.freed.wait_for(&mut state, WAIT_SLICE.min(control.deadline.map_or(WAIT_SLICE, |d| d - now)));
+        }
+        drop(state);
+        match Lane::connect(target, work, control) {
+            Ok(lane) => Ok(self.lend(lane, target, bulk)),
+            Err(failure) => {
+                self.give_back(None, bulk, None);
+                Err(failure)
+            }
+        }
+    }
+
+    /// How this peer treats a v1 connection after a request, once learnt.
+    pub(super) fn rule(&self) -> ClosingRule {
+        self.state.lock().rule
+    }
+
+    pub(super) fn learn_rule(&self, rule: ClosingRule) {
+        self.state.lock().rule = rule;
+    }
+
+    pub(super) fn shed_idle(&self) {
+        let mut state = self.state.lock();
+        state.open -= state.idle.len();
+        state.idle.clear();
+    }
+
+    /// No lane is kept any more; lent ones are closed when they come back.
+    pub(super) fn close(&self) {
+        self.state.lock().closed = true;
+        self.shed_idle();
+    }
+
+    fn bulk_limit(&self) -> usize {
+        if self.max > 1 { self.max - 1 } else { 1 }
+    }
+
+    fn lend(self: &Arc<Self>, mut lane: Lane, target: &Target, bulk: bool) -> Lent {
+        lane.generation = lane.generation.max(target.generation);
+        Lent { pool: Arc::clone(self), lane: Some(lane), bulk, keep: false }
+    }
+
+    fn give_back(&self, lane: Option<Lane>, bulk: bool, lost_generation: Option<u64>) {
+        let mut state = self.state.lock();
+        state.bulk -= usize::from(bulk);
+        match lane {
+            Some(lane) if !state.closed => state.idle.push(lane),
+            _ => state.open -= 1,
+        }
+        if let Some(generation) = lost_generation {
+            state.trusted_from = state.trusted_from.max(generation + 1);
+        }
+        drop(state);
+        self.freed.notify_one();
+    }
+}
+
+fn pop_usable(state: &mut State) -> Option<Lane> {
+    while let Some(lane) = state.idle.pop() {
+        if !lane.unusable() {
+            return Some(lane);
+        }
+        state.open -= 1;
+        state.trusted_from = state.trusted_from.max(lane.generation + 1);
+    }
+    None
+}
+
+fn lost(target: &Target) -> Failure {
+    let error = moonrail_transport::Error::new(
+        Code::PeerGone,
+        Stage::Connect,
+        Retry::Safe,
+        "the connection to the peer was lost since its descriptor was fetched",
+    )
+    .with_peer(&target.name);
+    Failure { error, untouched: true, stale: true }
+}
+
+/// A lane lent to one call. Dropped without [`Lent::keep`] it is ended by reset.
+pub(super) struct Lent {
+    pool: Arc<Pool>,
+    lane: Option<Lane>,
+    bulk: bool,
+    keep: bool,
+}
+
+impl Lent {
+    /// The exchange ended in step: the lane may serve the next call.
+    pub(super) fn keep(mut self) {
+        self.keep = true;
+    }
+}
+
+impl Deref for Lent {
+    type Target = Lane;
+
+    fn deref(&self) -> &Lane {
+        self.lane.as_ref().expect("invariant: a lent lane is only taken by drop")
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut Lane {
+        self.lane.as_mut().expect("invariant: a lent lane is only taken by drop")
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Some(lane) = self.lane.take() else { return };
+        if self.keep {
+            self.pool.give_back(Some(lane), self.bulk, None);
+        } else {
+            let generation = lane.generation;
+            drop(lane);
+            self.pool.give_back(None, self.bulk, Some(generation));
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! One client's connection: requests in, answers out, in order.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use moonrail_memory::io::HeldIov;
+use moonrail_memory::{Hold, Want};
+use moonrail_sys::{errno, peek, socket};
+use moonrail_wire::data::{
+    DataVersion, HEADER_LEN, Op, RequestHeader, STATUS_OK, STATUS_REJECTED, encode_status,
+};
+use tracing::warn;
+
+use super::Shared;
+use super::reply::{Payload, Replies};
+
+/// Bytes one connection may move before the others get their turn.
+pub(super) const TURN_BYTES: u64 = 8 << 20;
+/// Answers a connection may owe before its requests are left in the socket.
+const MAX_REPLIES: usize = 256;
+/// Headers looked at ahead when a client sends one read after the other.
+const PEEK_LEN: usize = HEADER_LEN * 128;
+
+/// What a connection waits for after a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// More requests, and room in the socket if `write`.
+    Open { read: bool, write: bool },
+    /// It is over.
+    Closed,
+}
+
+/// The connection's place in the stream of requests.
+enum Place {
+    /// Inside a header: this many of its bytes are here.
+    Header(usize),
+    /// Inside the payload of a write.
+    Payload(Incoming),
+}
+
+struct Incoming {
+    hold: Hold,
+    addr: u64,
+    left: u64,
+    version: DataVersion,
+}
+
+pub(super) struct Connection {
+    stream: TcpStream,
+    peer: SocketAddr,
+    place: Place,
+    header: [u8; HEADER_LEN],
+    replies: Replies,
+    /// The last request was a read: more of them are probably waiting.
+    reading: bool,
+    /// No further request is taken; the connection ends when every answer is out.
+    finishing: bool,
+    /// When a byte last moved.
+    pub last_progress: Instant,
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream, peer: SocketAddr, now: Instant) -> Self {
+        Self {
+            stream,
+            peer,
+            place: Place::Header(0),
+            header: [0; HEADER_LEN],
+            replies: Replies::default(),
+            reading: false,
+            finishing: false,
+            last_progress: now,
+        }
+    }
+
+    /// Between requests and with nothing owed: it may stay so for ever.
+    pub(super) fn at_rest(&self) -> bool {
+        matches!(self.place, Place::Header(0)) && self.replies.is_empty()
+    }
+
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Whether memory that this connection is using is being unregistered.
+    pub(super) fn revoked(&self) -> bool {
+        matches!(&self.place, Place::Payload(incoming) if incoming.hold.revoked()) || self.replies.revoked()
+    }
+
+    /// Ends it so that nothing more is sent or stored.
+    pub(super) fn reset(self) {
+        let _ = socket::reset_on_close(self.stream.as_fd());
+    }
+
+    /// Moves what can be moved now, up to [`TURN_BYTES`].
+    pub(super) fn turn(&mut self, shared: &Shared, now: Instant) -> Turn {
+        let mut budget = TURN_BYTES;
+        loop {
+            let got = match self.take_requests(shared, budget) {
+                Ok(got) => got,
+                Err(_) => return Turn::Closed,
+            };
+            let sent = match self.send_replies(shared, budget) {
+                Ok(sent) => sent,
+                Err(_) => return Turn::Closed,
+            };
+            if got + sent > 0 {
+                self.last_progress = now;
+            }
+            if self.finishing && self.replies.is_empty() {
+                return Turn::Closed;
+            }
+            budget = budget.saturating_sub(got + sent);
+            if budget == 0 || got + sent == 0 {
+                return Turn::Open { read: self.may_take(), write: !self.replies.is_empty() };
+            }
+        }
+    }
+
+    fn may_take(&self) -> bool {
+        !self.finishing && self.replies.len() < MAX_REPLIES
+    }
+
+    fn take_requests(&mut self, shared: &Shared, budget: u64) -> io::Result<u64> {
+        let mut total = 0;
+        while total < budget && self.may_take() {
+            let peeked = if self.reading && matches!(self.place, Place::Header(0)) {
+                self.take_reads(shared)?
+            } else {
+                0
+            };
+            let got = match self.take_some(shared) {
+                Ok(Some(0)) => {
+                    self.finishing = true;
+                    return Ok(total);
+                }
+                Ok(Some(got)) => got,
+                Ok(None) => peeked,
+                Err(error) => return Err(error),
+            };
+            if got == 0 {
+                break;
+            }
+            total += got;
+        }
+        Ok(total)
+    }
+
+    /// One receive: the rest of a payload and the header behind it, or the rest of a header.
+    /// `None`: the socket has nothing; 0: the client sends no more.
+    fn take_some(&mut self, shared: &Shared) -> io::Result<Option<u64>> {
+        if !self.may_take() {
+            return Ok(None);
+        }
+        match &self.place {
+            Place::Header(have) => {
+                let have = *have;
+                let mut iov = HeldIov::new();
+                iov.push_bytes_mut(&mut self.header[have..]);
+                let Some(got) = nothing_yet(iov.recv(self.stream.as_fd()))? else { return Ok(None) };
+                self.have_header(shared, have + got);
+                Ok(Some(got as u64))
+            }
+            Place::Payload(_) => self.take_payload(shared),
+        }
+    }
+
+    fn take_payload(&mut self, shared: &Shared) -> io::Result<Option<u64>> {
+        let Place::Payload(incoming) = &mut self.place else { return Ok(None) };
+        // A client that gave up resets the connection; what it had sent must not land any more (P2).
+        if let Some(error) = socket::take_error(self.stream.as_fd())? {
+            return Err(error);
+        }
+        let mut iov = HeldIov::new();
+        iov.push_held(&incoming.hold, incoming.addr, incoming.left)
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        iov.push_bytes_mut(&mut self.header);
+        let got = match nothing_yet(iov.recv(self.stream.as_fd())) {
+            Ok(Some(got)) => got as u64,
+            Ok(None) => return Ok(None),
+            Err(error) if errno::is_bad_address(&error) => {
+                let version = incoming.version;
+                let (addr, len) = (incoming.addr, incoming.left);
+                self.place = Place::Header(0);
+                self.refuse(
+                    shared,
+                    version,
+                    format_args!("registered memory at {addr:#x}, {len} bytes, is not mapped"),
+                );
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let stored = got.min(incoming.left);
+        shared.counters.bytes_in.fetch_add(stored, Relaxed);
+        incoming.addr += stored;
+        incoming.left -= stored;
+        if incoming.left == 0 {
+            let version = incoming.version;
+            self.place = Place::Header(0);
+            shared.counters.requests.fetch_add(1, Relaxed);
+            if version == DataVersion::V2 {
+                self.replies.push(Some(encode_status(STATUS_OK)), None);
+            }
+            self.have_header(shared, (got - stored) as usize);
+        }
+        Ok(Some(got))
+    }
+
+    /// `have` bytes of the next header are in the buffer.
+    fn have_header(&mut self, shared: &Shared, have: usize) {
+        self.place = Place::Header(have);
+        if have == HEADER_LEN {
+            let header = RequestHeader::decode(&self.header);
+            self.place = Place::Header(0);
+            self.reading = header.op == Op::Read;
+            self.serve(shared, header);
+        }
+    }
+
+    /// Reads that wait back to back, taken with two system calls instead of one each.
+    fn take_reads(&mut self, shared: &Shared) -> io::Result<u64> {
+        let mut ahead = [0u8; PEEK_LEN];
+        let Some(have) = nothing_yet(peek::peek(&self.stream, &mut ahead))? else { return Ok(0) };
+        let mut taken = 0;
+        for bytes in ahead[..have].chunks_exact(HEADER_LEN) {
+            let header = RequestHeader::decode(bytes.try_into().expect("invariant: chunks_exact"));
+            if header.op != Op::Read || !self.may_take() {
+                break;
+            }
+            taken += HEADER_LEN;
+            self.serve(shared, header);
+        }
+        self.reading = taken > 0;
+        let mut left = taken;
+        while left > 0 {
+            left -= peek::discard(&self.stream, left)?;
+        }
+        Ok(taken as u64)
+    }
+
+    /// Checks the request's range and holds it. A range must lie inside one registered region.
+    fn serve(&mut self, shared: &Shared, header: RequestHeader) {
+        let RequestHeader { size, addr, op, version } = header;
+        let want = match op {
+            Op::Read => Want::Read,
+            Op::Write => Want::Write,
+        };
+        if version == DataVersion::V1 && op == Op::Write && !shared.options.serve_v1_writes {
+            self.refuse(shared, version, format_args!("writes of data protocol v1 are refused here"));
+            return;
+        }
+        let hold = match shared.regions.hold(addr, size, want) {
+            Ok(hold) => hold,
+            Err(error) => {
+                self.refuse(
+                    shared,
+                    version,
+                    format_args!("{} of {size} bytes at {addr:#x}: {error}", verb(op)),
+                );
+                return;
+            }
+        };
+        match op {
+            Op::Read => {
+                shared.counters.requests.fetch_add(1, Relaxed);
+                shared.counters.bytes_out.fetch_add(size, Relaxed);
+                let status = (version == DataVersion::V2).then(|| encode_status(STATUS_OK));
+                self.replies.push(status, Some(Payload { hold, addr, len: size }));
+            }
+            Op::Write => self.place = Place::Payload(Incoming { hold, addr, left: size, version }),
+        }
+    }
+
+    /// Refuses a request and takes no further one: what follows it in the stream may be its payload.
+    fn refuse(&mut self, shared: &Shared, version: DataVersion, why: std::fmt::Arguments<'_>) {
+        let count = shared.counters.refused.fetch_add(1, Relaxed);
+        // The first refusals are each told; a flood of them is not.
+        if count < 16 || count.is_power_of_two() {
+            let told =
+                if version == DataVersion::V2 { "told so" } else { "cannot be told so (data protocol v1)" };
+            warn!("refused a request of {}, which is {told}: {why}", self.peer);
+        }
+        self.finishing = true;
+        match version {
+            DataVersion::V2 => self.replies.push(Some(encode_status(STATUS_REJECTED)), None),
+            DataVersion::V1 => {
+                let _ = socket::reset_on_close(self.stream.as_fd());
+            }
+        }
+    }
+
+    fn send_replies(&mut self, shared: &Shared, budget: u64) -> io::Result<u64> {
+        let mut total = 0;
+        while !self.replies.is_empty() && total < budget {
+            match nothing_yet(self.replies.send(self.stream.as_fd())) {
+                Ok(Some(sent)) => total += sent,
+                Ok(None) => break,
+                Err(error) => {
+                    if errno::is_bad_address(&error) {
+                        shared.counters.refused.fetch_add(1, Relaxed);
+                        warn!(
+                            "registered memory read by {} is not mapped: freed without unregister?",
+                            self.peer
+                        );
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(total)
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+fn verb(op: Op) -> &'static str {
+    match op {
+        Op::Read => "read",
+        Op::Write => "write",
+    }
+}
+
+/// `None` when the call would have blocked or was interrupted.
+fn nothing_yet<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,127 @@
+//! The target's side: the data port of an engine.
+//!
+//! One thread serves every connection from an epoll set; it sleeps when nothing moves. A connection's bytes go
+//! straight between its socket and registered memory that it holds; what one client does or does not do
+//! never delays another by more than one turn ([`connection::TURN_BYTES`]).
+
+mod accept;
+mod connection;
+mod event_loop;
+mod reply;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use moonrail_memory::RegionTable;
+use moonrail_sys::Waker;
+use moonrail_sys::process::ForkGuard;
+
+use self::event_loop::EventLoop;
+
+/// Limits of a [`TcpServer`].
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Connections at once; a further client is refused by reset.
+    pub max_connections: usize,
+    /// A connection that stands still in the middle of a request for this long is reset.
+    pub stall: Duration,
+    /// Whether clients that speak data protocol v1, who cannot be told of a refused write, may write.
+    pub serve_v1_writes: bool,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self { max_connections: 4096, stall: Duration::from_secs(30), serve_v1_writes: true }
+    }
+}
+
+/// What a server has done so far.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Requests served to their end.
+    pub requests: AtomicU64,
+    /// Payload bytes stored into registered memory.
+    pub bytes_in: AtomicU64,
+    /// Payload bytes sent from registered memory.
+    pub bytes_out: AtomicU64,
+    /// Requests refused: a bad range, or bytes that are no request.
+    pub refused: AtomicU64,
+    /// Connections refused for want of room.
+    pub turned_away: AtomicU64,
+}
+
+/// The running data port of an engine. Dropping it stops the thread and closes every connection.
+pub struct TcpServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    fork_guard: ForkGuard,
+}
+
+struct Shared {
+    regions: Arc<RegionTable>,
+    options: ServerOptions,
+    counters: Counters,
+    waker: Waker,
+    stop: AtomicBool,
+}
+
+impl TcpServer {
+    /// Serves `regions` on `listener`.
+    ///
+    /// # Errors
+    /// When the epoll set, the eventfd or the thread cannot be made.
+    pub fn start(
+        listener: TcpListener,
+        regions: Arc<RegionTable>,
+        options: ServerOptions,
+    ) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            regions: Arc::clone(&regions),
+            options,
+            counters: Counters::default(),
+            waker: Waker::new()?,
+            stop: AtomicBool::new(false),
+        });
+        let event_loop = EventLoop::new(listener, Arc::clone(&shared))?;
+        let revoked = Arc::downgrade(&shared);
+        regions.on_revoke(Box::new(move || {
+            if let Some(shared) = revoked.upgrade() {
+                shared.waker.wake();
+            }
+        }));
+        let thread =
+            thread::Builder::new().name("moonrail-data".to_owned()).spawn(move || event_loop.run())?;
+        Ok(Self { address, shared, thread: Some(thread), fork_guard: ForkGuard::new() })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+}
+
+impl Drop for TcpServer {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        if self.fork_guard.forked() {
+            // The thread stayed in the parent.
+            return;
+        }
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.waker.wake();
+        let _ = thread.join();
+    }
+}
