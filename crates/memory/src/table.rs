@@ -1,0 +1,362 @@
+//! The region table: which memory is registered, and who may begin to use it.
+//!
+//! Owns look-up, registration and the unregister fence. It must not know what regions are used for.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+
+use crate::region::Region;
+use crate::{
+    Hold, HoldError, HoldMiss, HoldSet, MemoryRange, RegionInfo, RegionOptions, RegionSpan, RegisterError,
+    UnregisterError, Want,
+};
+
+/// Called after regions were revoked and before their holds are waited for, on the unregistering thread, with no lock of
+/// the table held. It should make whoever holds a revoked region let go soon, and must not block.
+pub type RevokeHook = Box<dyn Fn() + Send + Sync>;
+
+/// The registered regions of one engine. No two overlap; adjacent ones stay separate. Any thread may call any method.
+#[derive(Default)]
+pub struct RegionTable {
+    regions: RwLock<Regions>,
+    hooks: RwLock<Vec<RevokeHook>>,
+    version: AtomicU64,
+}
+
+#[derive(Default)]
+struct Regions {
+    /// By first address. A revoked region stays until its last hold is gone, so that its memory is not registered anew
+    /// under the feet of an old transfer.
+    by_start: BTreeMap<u64, Arc<Region>>,
+    by_name: HashMap<Arc<str>, u64>,
+    next_generation: u64,
+    /// Of the regions that are not revoked.
+    bytes: u64,
+}
+
+impl RegionTable {
+    /// An empty table.
+    pub fn new() -> RegionTable {
+        RegionTable::default()
+    }
+
+    /// Registers one range.
+    ///
+    /// # Errors
+    /// See [`RegisterError`]; nothing has changed then.
+    pub fn register(&self, range: MemoryRange, options: RegionOptions) -> Result<RegionInfo, RegisterError> {
+        let mut regions = self.regions.write();
+        let region = regions.insert(range, options)?;
+        self.changed();
+        Ok(region.info.clone())
+    }
+
+    /// Registers all ranges or none, in O(n log n).
+    ///
+    /// # Errors
+    /// The first entry that cannot be registered after those before it, and why.
+    pub fn register_batch(
+        &self,
+        entries: Vec<(MemoryRange, RegionOptions)>,
+    ) -> Result<(), (usize, RegisterError)> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let mut regions = self.regions.write();
+        let mut inserted = Vec::with_capacity(entries.len());
+        for (index, (range, options)) in entries.into_iter().enumerate() {
+            match regions.insert(range, options) {
+                Ok(region) => inserted.push(region.info.addr),
+                Err(error) => {
+                    // Nobody has seen them: the lock was not let go.
+                    for start in inserted {
+                        regions.withdraw(start);
+                    }
+                    return Err((index, error));
+                }
+            }
+        }
+        self.changed();
+        Ok(())
+    }
+
+    /// Takes the region that starts at `start` out of the table, then waits until nothing holds it: once this has
+    /// returned `Ok`, no transfer touches the memory any more. New holds are refused from the beginning of the call.
+    ///
+    /// # Errors
+    /// `NotRegistered`; or `Busy` when a hold is left after `patience`: then the region is out of the table for good,
+    /// but its memory is still in use.
+    pub fn unregister(&self, start: u64, patience: Duration) -> Result<(), UnregisterError> {
+        self.unregister_batch(&[start], patience).map_err(|(_, error)| error)
+    }
+
+    /// Unregisters many regions, revoking all before it waits for any. `patience` is for all of them together.
+    ///
+    /// # Errors
+    /// The first entry that no region starts at (or that stands in the batch already): then nothing has changed. Or the
+    /// first that is busy: then every other region has been unregistered or is busy too.
+    pub fn unregister_batch(
+        &self,
+        starts: &[u64],
+        patience: Duration,
+    ) -> Result<(), (usize, UnregisterError)> {
+        if starts.is_empty() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        // Beyond the clock's range means without limit.
+        let deadline = began.checked_add(patience);
+        let leaving = self.revoke(starts)?;
+        for hook in self.hooks.read().iter() {
+            hook();
+        }
+        let mut busy = None;
+        for (index, region) in leaving.iter().enumerate() {
+            let holds = region.wait_released(deadline);
+            if holds != 0 && busy.is_none() {
+                let error =
+                    UnregisterError::Busy { region: region.info.span(), holds, waited: began.elapsed() };
+                busy = Some((index, error));
+            }
+        }
+        let mut regions = self.regions.write();
+        for region in &leaving {
+            regions.forget_released(region);
+        }
+        busy.map_or(Ok(()), Err)
+    }
+
+    /// Marks all regions as revoked, or none if one is missing.
+    fn revoke(&self, starts: &[u64]) -> Result<Vec<Arc<Region>>, (usize, UnregisterError)> {
+        let mut regions = self.regions.write();
+        let mut leaving = Vec::with_capacity(starts.len());
+        let mut twice = std::collections::HashSet::with_capacity(starts.len());
+        for (index, &start) in starts.iter().enumerate() {
+            match regions.by_start.get(&start) {
+                Some(region) if twice.insert(start) => leaving.push(Arc::clone(region)),
+                _ => {
+                    let inside = regions
+                        .last_from(start)
+                        .filter(|region| region.info.contains(start, 1) && region.info.addr != start)
+                        .map(|region| region.info.span());
+                    return Err((index, UnregisterError::NotRegistered { addr: start, inside }));
+                }
+            }
+        }
+        let mut changed = false;
+        for region in &leaving {
+            changed |= regions.revoke(region);
+        }
+        if changed {
+            self.changed();
+        }
+        Ok(leaving)
+    }
+
+    /// Holds the region that `len` bytes at `addr` lie in. A zero `len` asks for the region that `addr` lies in (or
+    /// ends). Allocates nothing.
+    ///
+    /// # Errors
+    /// How the range misses the regions.
+    pub fn hold(&self, addr: u64, len: u64, want: Want) -> Result<Hold, HoldError> {
+        self.regions.read().hold(addr, len, want)
+    }
+
+    /// Holds every region that the ranges `(addr, len)` lie in, once each. Empty ranges are skipped, wherever they
+    /// point. Takes the table's lock only for the first range of each region, and allocates per region, not per range.
+    ///
+    /// # Errors
+    /// The first range that cannot be held, by its index, and why. Nothing stays held then.
+    pub fn hold_all(
+        &self,
+        ranges: impl IntoIterator<Item = (u64, u64)>,
+        want: Want,
+    ) -> Result<HoldSet, (usize, HoldError)> {
+        let mut held: BTreeMap<u64, Hold> = BTreeMap::new();
+        let (mut start, mut end) = (0, 0);
+        for (index, (addr, len)) in ranges.into_iter().enumerate() {
+            if len == 0 {
+                continue;
+            }
+            let Some(last) = addr.checked_add(len) else {
+                return Err((index, HoldError { addr, len, miss: HoldMiss::Wraps }));
+            };
+            if addr >= start && last <= end {
+                continue;
+            }
+            if let Some((_, hold)) = held.range(..=addr).next_back()
+                && hold.covers(addr, len)
+            {
+                (start, end) = (hold.region().addr, hold.region().end());
+                continue;
+            }
+            let hold = self.hold(addr, len, want).map_err(|error| (index, error))?;
+            (start, end) = (hold.region().addr, hold.region().end());
+            held.insert(start, hold);
+        }
+        Ok(HoldSet::from_sorted(held.into_values()))
+    }
+
+    /// Adds a hook for the life of the table. A hook must not call this method.
+    pub fn on_revoke(&self, hook: RevokeHook) {
+        self.hooks.write().push(hook);
+    }
+
+    /// The registered regions, in order of registration; revoked ones are not among them.
+    pub fn snapshot(&self) -> Vec<RegionInfo> {
+        let mut infos: Vec<RegionInfo> = {
+            let regions = self.regions.read();
+            let listed = regions.by_start.values().filter(|region| !region.revoked());
+            listed.map(|region| region.info.clone()).collect()
+        };
+        infos.sort_unstable_by_key(|info| info.generation);
+        infos
+    }
+
+    /// A number that changes whenever [`RegionTable::snapshot`] does.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// The bytes registered.
+    pub fn registered_bytes(&self) -> u64 {
+        self.regions.read().bytes
+    }
+
+    /// Called with the write lock held, so that a snapshot taken after a version was seen is not older than it.
+    fn changed(&self) {
+        self.version.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl fmt::Debug for RegionTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegionTable").field("regions", &self.snapshot()).finish_non_exhaustive()
+    }
+}
+
+impl Regions {
+    fn insert(&mut self, range: MemoryRange, options: RegionOptions) -> Result<&Arc<Region>, RegisterError> {
+        self.make_room(range)?;
+        if let Some(name) = &options.name
+            && let Some(owner) = self.by_name.get(name.as_str()).and_then(|start| self.by_start.get(start))
+        {
+            return Err(RegisterError::NameTaken { name: name.clone(), other: owner.info.span() });
+        }
+        self.next_generation += 1;
+        let region = Arc::new(Region::new(range, options, self.next_generation));
+        if let Some(name) = &region.info.name {
+            self.by_name.insert(Arc::clone(name), range.addr());
+        }
+        self.bytes += range.len();
+        Ok(self.by_start.entry(range.addr()).or_insert(region))
+    }
+
+    /// Checks that no region is in the way of `range`, forgetting revoked ones that nothing holds any more.
+    fn make_room(&mut self, range: MemoryRange) -> Result<(), RegisterError> {
+        while let Some(other) = self.last_below(range.end()).filter(|other| other.info.end() > range.addr()) {
+            let range = RegionSpan { addr: range.addr(), len: range.len() };
+            let (holds, span) = (other.holds(), other.info.span());
+            if !other.revoked() {
+                return Err(RegisterError::Overlap { range, other: span });
+            }
+            if holds != 0 {
+                return Err(RegisterError::StillHeld { range, other: span, holds });
+            }
+            self.by_start.remove(&span.addr);
+        }
+        Ok(())
+    }
+
+    /// Undoes [`Regions::insert`].
+    fn withdraw(&mut self, start: u64) {
+        if let Some(region) = self.by_start.remove(&start) {
+            self.unlist(&region);
+        }
+    }
+
+    /// Revokes a region; whether it was not revoked before.
+    fn revoke(&mut self, region: &Region) -> bool {
+        if region.revoked() {
+            return false;
+        }
+        region.revoke();
+        self.unlist(region);
+        true
+    }
+
+    fn unlist(&mut self, region: &Region) {
+        self.bytes -= region.info.len;
+        if let Some(name) = &region.info.name {
+            self.by_name.remove(name);
+        }
+    }
+
+    /// Removes a revoked region that nothing holds, unless another has taken its place meanwhile.
+    fn forget_released(&mut self, region: &Arc<Region>) {
+        let start = region.info.addr;
+        let listed = self.by_start.get(&start).is_some_and(|listed| Arc::ptr_eq(listed, region));
+        if listed && region.holds() == 0 {
+            self.by_start.remove(&start);
+        }
+    }
+
+    fn hold(&self, addr: u64, len: u64, want: Want) -> Result<Hold, HoldError> {
+        let miss = match self.last_from(addr) {
+            Some(region) if region.info.contains(addr, len) => {
+                if region.revoked() {
+                    HoldMiss::Revoked { region: region.info.span() }
+                } else if region.info.access.allows(want) {
+                    return Ok(Hold::acquire(region, want));
+                } else {
+                    HoldMiss::ReadOnly { region: region.info.span() }
+                }
+            }
+            _ => self.miss(addr, len),
+        };
+        Err(HoldError { addr, len, miss })
+    }
+
+    /// How a range that lies in no single region misses.
+    fn miss(&self, addr: u64, len: u64) -> HoldMiss {
+        let Some(end) = addr.checked_add(len) else { return HoldMiss::Wraps };
+        let below = self.last_from(addr).map(|region| region.info.span());
+        let above = self.first_above(addr).map(|region| region.info.span());
+        match (below, above) {
+            (Some(region), next) if region.end() > addr => match next {
+                Some(next) if next.addr == region.end() => HoldMiss::Straddles { region, next },
+                _ => HoldMiss::PastEnd { region, by: end - region.end() },
+            },
+            (_, Some(region)) if region.addr < end => {
+                HoldMiss::BeginsBelow { region, by: region.addr - addr }
+            }
+            (Some(below), Some(above)) if above.addr - end < addr - below.end() => {
+                HoldMiss::Outside { nearest: above, gap: above.addr - end, above: true }
+            }
+            (Some(nearest), _) => HoldMiss::Outside { nearest, gap: addr - nearest.end(), above: false },
+            (None, Some(nearest)) => HoldMiss::Outside { nearest, gap: nearest.addr - end, above: true },
+            (None, None) => HoldMiss::NoRegions,
+        }
+    }
+
+    /// The last region that starts at or below `addr`.
+    fn last_from(&self, addr: u64) -> Option<&Arc<Region>> {
+        self.by_start.range(..=addr).next_back().map(|(_, region)| region)
+    }
+
+    /// The last region that starts below `addr`.
+    fn last_below(&self, addr: u64) -> Option<&Arc<Region>> {
+        self.by_start.range(..addr).next_back().map(|(_, region)| region)
+    }
+
+    /// The first region that starts above `addr`.
+    fn first_above(&self, addr: u64) -> Option<&Arc<Region>> {
+        let above = (std::ops::Bound::Excluded(addr), std::ops::Bound::Unbounded);
+        self.by_start.range(above).next().map(|(_, region)| region)
+    }
+}

@@ -1,0 +1,137 @@
+//! The answering side of the handshake port: many connections at once on one thread, each with a deadline, so that no
+//! silent, slow or hostile caller keeps an honest one waiting.
+//!
+//! Knows nothing of segments: a [`HandshakeHandler`] gives the answers.
+
+mod answer;
+mod connection;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use moonrail_wire::handshake::{DEFAULT_MAX_LEN, Notify};
+use moonrail_wire::segment::SegmentDescriptor;
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+
+use crate::listen::Acceptor;
+use crate::server_thread::{ServerThread, Stop};
+
+/// Gives the answers of a handshake server. Its methods run on the server's thread and must return at once.
+pub trait HandshakeHandler: Send + Sync {
+    /// Our descriptor as JSON, or `None` in metadata-server mode, where callers get `null`.
+    fn descriptor(&self) -> Option<Arc<[u8]>>;
+
+    /// Takes a note.
+    ///
+    /// # Errors
+    /// Why not; the caller is told only that it was rejected, the reason goes to the log.
+    fn notify(&self, note: Notify) -> Result<(), String>;
+
+    /// Why this caller gets no descriptor and no connection, or `None` to serve it. `caller` is what it says of itself,
+    /// where it sends a readable descriptor.
+    fn refuse(&self, caller: Option<&SegmentDescriptor>) -> Option<String>;
+}
+
+/// Bounds of a handshake server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest message taken or sent, in bytes after the length field (Mooncake: `MC_HANDSHAKE_MAX_LENGTH`).
+    pub max_len: usize,
+    /// Connections served at once. At this number the oldest is dropped to make room for the next caller: an honest
+    /// one is served in milliseconds, so the oldest is an idle one.
+    pub connections: usize,
+    /// From accepting a connection until its request must be complete.
+    pub request: Duration,
+    /// From the complete request until the caller must have taken the reply and closed.
+    pub close: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            max_len: DEFAULT_MAX_LEN,
+            connections: 1024,
+            request: Duration::from_secs(5),
+            close: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A running handshake server. Dropping it stops it; in a forked child dropping it does nothing.
+#[derive(Debug)]
+pub struct HandshakeServer {
+    thread: ServerThread,
+    address: SocketAddr,
+}
+
+impl HandshakeServer {
+    /// Serves `listener` on a thread of its own, named `moonrail-hs`.
+    ///
+    /// # Errors
+    /// The thread, its epoll descriptor or the listener's mode could not be had.
+    pub fn start(
+        listener: TcpListener,
+        handler: Arc<dyn HandshakeHandler>,
+        limits: Limits,
+    ) -> io::Result<HandshakeServer> {
+        let address = listener.local_addr()?;
+        let thread = ServerThread::start("moonrail-hs", 1, move |stop| {
+            let acceptor = Acceptor::new(listener, limits.connections, "handshake")?;
+            Ok(run(acceptor, handler, limits, stop))
+        })?;
+        Ok(HandshakeServer { thread, address })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Closes the listener and every connection and waits for the thread to end: well below 100 ms, unless the handler
+    /// is inside a call. Does nothing the second time.
+    pub fn stop(&mut self) {
+        self.thread.stop();
+    }
+}
+
+async fn run(mut acceptor: Acceptor, handler: Arc<dyn HandshakeHandler>, limits: Limits, mut stop: Stop) {
+    let mut connections = JoinSet::new();
+    // In the order of their coming; those that have ended are swept out now and then.
+    let mut by_age: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        if connections.len() >= limits.connections {
+            drop_oldest(&mut by_age);
+        }
+        tokio::select! {
+            _ = &mut stop => return,
+            Some(ended) = connections.join_next(), if !connections.is_empty() => {
+                if let Some(error) = ended.err().filter(JoinError::is_panic) {
+                    tracing::error!(%error, "a handshake connection ended in a panic");
+                }
+            }
+            (stream, caller, place) = acceptor.accept() => {
+                let handler = Arc::clone(&handler);
+                by_age.push_back(connections.spawn(async move {
+                    connection::serve(stream, caller, &*handler, &limits).await;
+                    drop(place);
+                }));
+                if by_age.len() > 2 * limits.connections {
+                    by_age.retain(|connection| !connection.is_finished());
+                }
+            }
+        }
+    }
+}
+
+fn drop_oldest(by_age: &mut VecDeque<AbortHandle>) {
+    while let Some(oldest) = by_age.pop_front() {
+        if !oldest.is_finished() {
+            tracing::debug!("dropped the oldest handshake connection: too many are open");
+            oldest.abort();
+            return;
+        }
+    }
+}

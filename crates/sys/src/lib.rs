@@ -1,0 +1,19 @@
+//! Raw Linux calls, each behind one safe type.
+//!
+//! One file per operating-system feature. This crate owns file descriptors, waiting, scatter-gather socket I/O, private
+//! mappings and process facts. It must not know the engine: no regions, no peers, no protocol.
+//!
+//! No call in here blocks, except those of [`poll`] and [`poller`], whose purpose it is. No thread is started.
+
+pub mod copy;
+pub mod errno;
+pub mod iovec;
+pub mod mapping;
+pub mod peek;
+pub mod poll;
+pub mod poller;
+pub mod process;
+pub mod socket;
+mod waker;
+
+pub use waker::Waker;
