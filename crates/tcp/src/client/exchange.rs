@@ -54,8 +54,9 @@ pub(super) fn drive(
                 Err(error) => send_error = Some(error),
             }
         }
+        let received = incoming.receive(lane.as_fd());
         let here = reached(incoming.next_index(), outgoing.started());
-        match incoming.receive(lane.as_fd()) {
+        match received {
             Ok(Received::Nothing) => {}
             Ok(Received::Some) => moved = true,
             Ok(Received::Finished) if outgoing.done() => return Ok(()),

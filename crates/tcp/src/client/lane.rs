@@ -68,20 +68,26 @@ impl AsFd for Lane {
 
 fn connect_one(address: SocketAddr, limit: Instant, control: &Control<'_>) -> io::Result<TcpStream> {
     let (stream, in_progress) = socket::connect_start(address)?;
-    while in_progress {
+    if in_progress {
+        wait_connected(&stream, limit, control)?;
+    }
+    socket::connect_finish(&stream)?;
+    socket::set_nodelay(&stream, true)?;
+    Ok(stream)
+}
+
+fn wait_connected(stream: &TcpStream, limit: Instant, control: &Control<'_>) -> io::Result<()> {
+    loop {
         let Some(slice) = control.slice(Instant::now(), limit) else {
             return Err(io::ErrorKind::TimedOut.into());
         };
-        if matches!(wait(&stream, Interest::Write, Some(slice))?, Ready::Ready(_)) {
-            break;
+        if matches!(wait(stream, Interest::Write, Some(slice))?, Ready::Ready(_)) {
+            return Ok(());
         }
         if (control.stop)().is_some() {
             return Err(io::ErrorKind::Interrupted.into());
         }
     }
-    socket::connect_finish(&stream)?;
-    socket::set_nodelay(&stream, true)?;
-    Ok(stream)
 }
 
 fn connect_failure(target: &Target, work: &Work<'_>, last: Option<(SocketAddr, io::Error)>) -> Failure {

@@ -18,7 +18,7 @@ use super::Shared;
 use super::reply::{Payload, Replies};
 
 /// Bytes one connection may move before the others get their turn.
-pub(super) const TURN_BYTES: u64 = 8 << 20;
+pub(super) const TURN_BYTES: u64 = 1 << 20;
 /// Answers a connection may owe before its requests are left in the socket.
 const MAX_REPLIES: usize = 256;
 /// Headers looked at ahead when a client sends one read after the other.
@@ -251,6 +251,10 @@ impl Connection {
         };
         if version == DataVersion::V1 && op == Op::Write && !shared.options.serve_v1_writes {
             self.refuse(shared, version, format_args!("writes of data protocol v1 are refused here"));
+            return;
+        }
+        if size == 0 {
+            self.refuse(shared, version, format_args!("{} of 0 bytes at {addr:#x}", verb(op)));
             return;
         }
         let hold = match shared.regions.hold(addr, size, want) {

@@ -1,0 +1,36 @@
+//! The conformance suite over real sockets: our client against our server, data protocol v2 and v1.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use moonrail_tcp::{ServerOptions, TcpPath, TcpServer};
+use moonrail_transport::testkit::Side;
+use moonrail_transport::testkit::conformance::Subject;
+use moonrail_transport::{Dialect, Target};
+
+fn subject_with(lanes: usize) -> Subject {
+    let far = Arc::new(Side::new());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = TcpServer::start(listener, Arc::clone(&far.regions), ServerOptions::default()).unwrap();
+    Subject {
+        path: Box::new(TcpPath::new(lanes)),
+        target: Target {
+            name: "far".to_owned(),
+            addresses: vec![server.address()],
+            dialect: Dialect::MooncakeV2,
+            generation: 1,
+        },
+        far,
+        keep: Box::new(server),
+        refreshed: 0.into(),
+    }
+}
+
+mod four_lanes {
+    moonrail_transport::conformance_suite!(|| super::subject_with(4));
+}
+
+mod one_lane {
+    moonrail_transport::conformance_suite!(|| super::subject_with(1));
+}
