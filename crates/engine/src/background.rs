@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use moonrail_transport::{Stop, WAIT_SLICE};
 use parking_lot::{Condvar, Mutex};
 use tracing::error;
 
@@ -72,6 +73,34 @@ impl Background {
                 drop(state);
                 job();
             }
+        }
+    }
+}
+
+impl Background {
+    /// Runs `job` and waits for its result, looking at `stop` at least every [`WAIT_SLICE`]. `Err`: stopped; the
+    /// job goes on, and its result is dropped.
+    pub(crate) fn wait_for<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+        stop: &dyn Fn() -> Option<Stop>,
+    ) -> Result<T, Stop> {
+        let slot = Arc::new((Mutex::new(None), Condvar::new()));
+        let filled = Arc::clone(&slot);
+        self.run(Box::new(move || {
+            let result = job();
+            *filled.0.lock() = Some(result);
+            filled.1.notify_all();
+        }));
+        let mut result = slot.0.lock();
+        loop {
+            if let Some(result) = result.take() {
+                return Ok(result);
+            }
+            if let Some(stop) = stop() {
+                return Err(stop);
+            }
+            slot.1.wait_for(&mut result, WAIT_SLICE);
         }
     }
 }

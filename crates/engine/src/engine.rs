@@ -171,6 +171,11 @@ impl std::fmt::Debug for Engine {
 
 impl Drop for Owner {
     fn drop(&mut self) {
+        if self.0.fork_guard.forked() {
+            // A lock of the engine may have been held when the process was forked, so nothing may be taken apart.
+            std::mem::forget(Arc::clone(&self.0));
+            return;
+        }
         self.0.shutdown();
     }
 }

@@ -28,6 +28,7 @@ mod errors;
 mod fetch;
 mod handler;
 mod listen;
+mod local;
 mod notify;
 mod peers;
 mod registration;

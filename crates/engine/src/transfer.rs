@@ -67,6 +67,25 @@ impl Engine {
         Ok(completion)
     }
 
+    /// Makes any call of this engine interruptible: runs `call` on a background thread and waits for it, ending
+    /// with [`Code::Interrupted`] soon after `interrupted` says true. It is asked at least every 50 ms. The call
+    /// itself then ends by its own time limits, and its result is dropped.
+    ///
+    /// # Errors
+    /// Those of `call`, and [`Code::Interrupted`].
+    pub fn interruptible<T: Send + 'static>(
+        &self,
+        interrupted: &(dyn Fn() -> bool + Sync),
+        call: impl FnOnce(&Engine) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let inner = self.usable()?;
+        let engine = self.clone();
+        inner
+            .background
+            .wait_for(move || call(&engine), &|| interrupted().then_some(Stop::Interrupted))
+            .unwrap_or_else(|_| Err(interrupted_call()))
+    }
+
     /// Leaves a notification with the peer.
     ///
     /// # Errors
@@ -196,6 +215,11 @@ impl Inner {
             stop,
         }
     }
+}
+
+fn interrupted_call() -> Error {
+    let message = "the call was stopped while it waited for the peer's answer, and may still take effect";
+    Error::new(Code::Interrupted, Stage::Wait, Retry::Unsafe, message)
 }
 
 /// Another try helps where the peer was replaced or its registrations changed, not where it is silent.

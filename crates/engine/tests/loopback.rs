@@ -330,3 +330,17 @@ fn a_closed_engine_says_so() {
     assert_eq!(engine.unregister(4096).unwrap_err().code(), Code::NotInitialized);
     engine.shutdown();
 }
+
+#[test]
+fn any_call_can_be_interrupted() {
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = mute.local_addr().unwrap().to_string();
+    let (engine, since) = (engine(), Instant::now());
+    let late = || since.elapsed() > Duration::from_millis(200);
+    let error = engine.interruptible(&late, move |engine| engine.probe(&peer)).unwrap_err();
+    assert_eq!(error.code(), Code::Interrupted);
+    assert!(since.elapsed() < Duration::from_millis(700));
+    let other = self::engine();
+    let name = other.name().to_owned();
+    engine.interruptible(&|| false, move |engine| engine.probe(&name)).unwrap();
+}

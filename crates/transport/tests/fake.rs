@@ -41,7 +41,7 @@ fn faults_fail_as_told() {
     let work = Work { opcode: Opcode::Write, entries: &entries, holds: &holds };
     let limit = Duration::from_millis(50);
     let control = Control { deadline: None, connect: limit, progress: limit, stop: &|| None };
-    let mut outcome = |faults| {
+    let outcome = |faults| {
         path.set_faults(faults);
         path.execute(&target, &work, &control).map_err(|failure| (failure.error.code(), failure.untouched))
     };

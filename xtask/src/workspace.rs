@@ -1,0 +1,40 @@
+//! Where things are in the checkout. Knows paths only; creates nothing but the cache folder.
+
+use std::path::{Path, PathBuf};
+
+/// The checkout this binary was built in.
+pub(crate) struct Workspace {
+    root: PathBuf,
+}
+
+impl Workspace {
+    /// The run-time variable comes first: cargo sets it, and a checkout that was moved keeps its old binary.
+    pub(crate) fn find() -> Self {
+        let manifest =
+            std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        let root = Path::new(&manifest).parent().expect("invariant: xtask/ lies in the checkout").to_owned();
+        Self { root }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A path in the checkout, absolute.
+    pub(crate) fn path(&self, relative: &str) -> PathBuf {
+        self.root.join(relative)
+    }
+
+    /// A path that must be there: a missing folder is a broken checkout, not something to skip.
+    pub(crate) fn require(&self, relative: &str) -> Result<PathBuf, String> {
+        let path = self.path(relative);
+        if path.exists() { Ok(path) } else { Err(format!("{relative} is missing from this checkout")) }
+    }
+
+    /// A path for what can be made again; git ignores all of it.
+    pub(crate) fn cache(&self, relative: &str) -> Result<PathBuf, String> {
+        let cache = self.root.join(".cache");
+        std::fs::create_dir_all(&cache).map_err(|e| format!("cannot make {}: {e}", cache.display()))?;
+        Ok(cache.join(relative))
+    }
+}
