@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use moonrail_memory::io::HeldIov;
 use moonrail_memory::{Hold, Want};
-use moonrail_sys::{errno, peek, socket};
+use moonrail_sys::{errno, socket};
 use moonrail_wire::data::{
     DataVersion, HEADER_LEN, Op, RequestHeader, STATUS_OK, STATUS_REJECTED, encode_status,
 };
@@ -16,13 +16,14 @@ use tracing::warn;
 
 use super::Shared;
 use super::reply::{Payload, Replies};
+use super::waiting::{Taken, Waiting};
 
 /// Bytes one connection may move before the others get their turn.
 pub(super) const TURN_BYTES: u64 = 1 << 20;
 /// Answers a connection may owe before its requests are left in the socket.
-const MAX_REPLIES: usize = 256;
-/// Headers looked at ahead when a client sends one read after the other.
-const PEEK_LEN: usize = HEADER_LEN * 128;
+const MAX_REPLIES: usize = 512;
+/// Payload up to which looking ahead in the stream costs less than a system call for each request.
+const SMALL: u64 = 8 << 10;
 
 /// What a connection waits for after a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +55,8 @@ pub(super) struct Connection {
     place: Place,
     header: [u8; HEADER_LEN],
     replies: Replies,
-    /// The last request was a read: more of them are probably waiting.
-    reading: bool,
+    /// The last request was a small one: more of them are probably waiting.
+    small: bool,
     /// No further request is taken; the connection ends when every answer is out.
     finishing: bool,
     /// When a byte last moved.
@@ -70,7 +71,7 @@ impl Connection {
             place: Place::Header(0),
             header: [0; HEADER_LEN],
             replies: Replies::default(),
-            reading: false,
+            small: false,
             finishing: false,
             last_progress: now,
         }
@@ -127,26 +128,57 @@ impl Connection {
     fn take_requests(&mut self, shared: &Shared, budget: u64) -> io::Result<u64> {
         let mut total = 0;
         while total < budget && self.may_take() {
-            let peeked = if self.reading && matches!(self.place, Place::Header(0)) {
-                self.take_reads(shared)?
+            let ahead = if self.small && matches!(self.place, Place::Header(0)) {
+                self.take_waiting(shared)?
             } else {
                 0
             };
             let got = match self.take_some(shared) {
                 Ok(Some(0)) => {
                     self.finishing = true;
-                    return Ok(total);
+                    return Ok(total + ahead);
                 }
                 Ok(Some(got)) => got,
-                Ok(None) => peeked,
+                Ok(None) => 0,
                 Err(error) => return Err(error),
             };
-            if got == 0 {
+            if got + ahead == 0 {
                 break;
             }
-            total += got;
+            total += got + ahead;
         }
         Ok(total)
+    }
+
+    /// Small requests that wait complete in the socket, taken with two system calls for all of them.
+    fn take_waiting(&mut self, shared: &Shared) -> io::Result<u64> {
+        let room = MAX_REPLIES - self.replies.len();
+        let Some(waiting) =
+            Waiting::look(&self.stream, &shared.regions, shared.options.serve_v1_writes, room)?
+        else {
+            return Ok(0);
+        };
+        let (taken, stored) = waiting.receive(&self.stream)?;
+        shared.counters.bytes_in.fetch_add(stored, Relaxed);
+        for request in waiting.into_requests() {
+            shared.counters.requests.fetch_add(1, Relaxed);
+            self.answer(shared, request);
+        }
+        Ok(taken)
+    }
+
+    /// Queues the answer to a request that was taken whole.
+    fn answer(&mut self, shared: &Shared, request: Taken) {
+        let Taken { header, hold } = request;
+        let status = (header.version == DataVersion::V2).then(|| encode_status(STATUS_OK));
+        match header.op {
+            Op::Read => {
+                shared.counters.bytes_out.fetch_add(header.size, Relaxed);
+                self.replies.push(status, Some(Payload { hold, addr: header.addr, len: header.size }));
+            }
+            Op::Write if status.is_some() => self.replies.push(status, None),
+            Op::Write => {}
+        }
     }
 
     /// One receive: the rest of a payload and the header behind it, or the rest of a header.
@@ -216,30 +248,9 @@ impl Connection {
         if have == HEADER_LEN {
             let header = RequestHeader::decode(&self.header);
             self.place = Place::Header(0);
-            self.reading = header.op == Op::Read;
+            self.small = header.op == Op::Read || header.size <= SMALL;
             self.serve(shared, header);
         }
-    }
-
-    /// Reads that wait back to back, taken with two system calls instead of one each.
-    fn take_reads(&mut self, shared: &Shared) -> io::Result<u64> {
-        let mut ahead = [0u8; PEEK_LEN];
-        let Some(have) = nothing_yet(peek::peek(&self.stream, &mut ahead))? else { return Ok(0) };
-        let mut taken = 0;
-        for bytes in ahead[..have].chunks_exact(HEADER_LEN) {
-            let header = RequestHeader::decode(bytes.try_into().expect("invariant: chunks_exact"));
-            if header.op != Op::Read || !self.may_take() {
-                break;
-            }
-            taken += HEADER_LEN;
-            self.serve(shared, header);
-        }
-        self.reading = taken > 0;
-        let mut left = taken;
-        while left > 0 {
-            left -= peek::discard(&self.stream, left)?;
-        }
-        Ok(taken as u64)
     }
 
     /// Checks the request's range and holds it. A range must lie inside one registered region.
@@ -271,9 +282,7 @@ impl Connection {
         match op {
             Op::Read => {
                 shared.counters.requests.fetch_add(1, Relaxed);
-                shared.counters.bytes_out.fetch_add(size, Relaxed);
-                let status = (version == DataVersion::V2).then(|| encode_status(STATUS_OK));
-                self.replies.push(status, Some(Payload { hold, addr, len: size }));
+                self.answer(shared, Taken { header, hold });
             }
             Op::Write => self.place = Place::Payload(Incoming { hold, addr, left: size, version }),
         }

@@ -8,6 +8,7 @@ mod accept;
 mod connection;
 mod event_loop;
 mod reply;
+mod waiting;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
