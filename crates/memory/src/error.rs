@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::Want;
+use crate::{MemoryRange, Want};
 
 /// Where a region lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,6 +20,12 @@ impl RegionSpan {
     /// The address behind the last byte.
     pub fn end(self) -> u64 {
         self.addr.saturating_add(self.len)
+    }
+}
+
+impl From<MemoryRange> for RegionSpan {
+    fn from(range: MemoryRange) -> RegionSpan {
+        RegionSpan { addr: range.addr(), len: range.len() }
     }
 }
 

@@ -257,20 +257,31 @@ impl Regions {
         Ok(self.by_start.entry(range.addr()).or_insert(region))
     }
 
-    /// Checks that no region is in the way of `range`, forgetting revoked ones that nothing holds any more.
+    /// Checks that no region is in the way of `range`, then forgets the revoked ones there that nothing holds any more.
     fn make_room(&mut self, range: MemoryRange) -> Result<(), RegisterError> {
-        while let Some(other) = self.last_below(range.end()).filter(|other| other.info.end() > range.addr()) {
-            let range = RegionSpan { addr: range.addr(), len: range.len() };
-            let (holds, span) = (other.holds(), other.info.span());
+        // Almost always empty, and then without an allocation.
+        let mut released = Vec::new();
+        for other in self.overlapping(range) {
+            let (asked, span, holds) = (RegionSpan::from(range), other.info.span(), other.holds());
             if !other.revoked() {
-                return Err(RegisterError::Overlap { range, other: span });
+                return Err(RegisterError::Overlap { range: asked, other: span });
             }
             if holds != 0 {
-                return Err(RegisterError::StillHeld { range, other: span, holds });
+                return Err(RegisterError::StillHeld { range: asked, other: span, holds });
             }
-            self.by_start.remove(&span.addr);
+            released.push(span.addr);
+        }
+        for start in released {
+            self.by_start.remove(&start);
         }
         Ok(())
+    }
+
+    /// The regions that share memory with `range`, from the highest down. They do not overlap each other, so the first
+    /// that ends too low ends the search.
+    fn overlapping(&self, range: MemoryRange) -> impl Iterator<Item = &Arc<Region>> {
+        let below_end = self.by_start.range(..range.end()).rev().map(|(_, region)| region);
+        below_end.take_while(move |region| region.info.end() > range.addr())
     }
 
     /// Undoes [`Regions::insert`].
@@ -347,11 +358,6 @@ impl Regions {
     /// The last region that starts at or below `addr`.
     fn last_from(&self, addr: u64) -> Option<&Arc<Region>> {
         self.by_start.range(..=addr).next_back().map(|(_, region)| region)
-    }
-
-    /// The last region that starts below `addr`.
-    fn last_below(&self, addr: u64) -> Option<&Arc<Region>> {
-        self.by_start.range(..addr).next_back().map(|(_, region)| region)
     }
 
     /// The first region that starts above `addr`.

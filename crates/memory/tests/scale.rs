@@ -48,7 +48,7 @@ fn range(addr: u64, len: u64) -> MemoryRange {
 /// 80 layers, keys and values.
 const REGIONS: u64 = 160;
 const REGION_LEN: u64 = 1 << 30;
-const PAGES: u64 = if cfg!(miri) { 20 } else { 8192 };
+const PAGES: u64 = if cfg!(miri) { 4 } else { 8192 };
 const ITEM: u64 = 256;
 
 fn start(region: u64) -> u64 {
@@ -133,7 +133,7 @@ fn the_last_of_1_3_million_is_checked_too() {
 
 #[test]
 fn a_hundred_thousand_regions_in_one_batch() {
-    const COUNT: u64 = if cfg!(miri) { 300 } else { 100_000 };
+    const COUNT: u64 = if cfg!(miri) { 100 } else { 100_000 };
     let table = RegionTable::new();
     // Scattered, and in no order.
     let at = |i: u64| (1 << 40) + (i.wrapping_mul(7919) % COUNT) * 8192;

@@ -79,7 +79,8 @@ impl HandshakeServer {
     ) -> io::Result<HandshakeServer> {
         let address = listener.local_addr()?;
         let thread = ServerThread::start("moonrail-hs", 1, move |stop| {
-            let acceptor = Acceptor::new(listener, limits.connections, "handshake")?;
+            // One place more, for the caller that makes the oldest go.
+            let acceptor = Acceptor::new(listener, limits.connections.saturating_add(1), "handshake")?;
             Ok(run(acceptor, handler, limits, stop))
         })?;
         Ok(HandshakeServer { thread, address })
@@ -101,9 +102,11 @@ async fn run(mut acceptor: Acceptor, handler: Arc<dyn HandshakeHandler>, limits:
     let mut connections = JoinSet::new();
     // In the order of their coming; those that have ended are swept out now and then.
     let mut by_age: VecDeque<AbortHandle> = VecDeque::new();
+    // Told to end, and still in its place until the runtime has come round to it.
+    let mut ending: Option<AbortHandle> = None;
     loop {
-        if connections.len() >= limits.connections {
-            drop_oldest(&mut by_age);
+        if acceptor.is_full() && ending.as_ref().is_none_or(AbortHandle::is_finished) {
+            ending = drop_oldest(&mut by_age);
         }
         tokio::select! {
             _ = &mut stop => return,
@@ -126,12 +129,13 @@ async fn run(mut acceptor: Acceptor, handler: Arc<dyn HandshakeHandler>, limits:
     }
 }
 
-fn drop_oldest(by_age: &mut VecDeque<AbortHandle>) {
+fn drop_oldest(by_age: &mut VecDeque<AbortHandle>) -> Option<AbortHandle> {
     while let Some(oldest) = by_age.pop_front() {
         if !oldest.is_finished() {
             tracing::debug!("dropped the oldest handshake connection: too many are open");
             oldest.abort();
-            return;
+            return Some(oldest);
         }
     }
+    None
 }

@@ -41,6 +41,11 @@ impl Acceptor {
         self.listener.local_addr()
     }
 
+    /// Whether the next caller has to wait until a place is given back.
+    pub(crate) fn is_full(&self) -> bool {
+        self.places.available_permits() == 0
+    }
+
     /// The next connection. May be dropped at any point without losing one.
     pub(crate) async fn accept(&mut self) -> (TcpStream, SocketAddr, Place) {
         let place =

@@ -309,6 +309,9 @@ fn stops_quickly_and_frees_the_port() {
 #[test]
 fn idle_callers_beyond_the_limit_make_room() {
     within(20, || {
+        let limits = Limits { connections: 1, ..Limits::default() };
+        let (server, _, _) = engine_with(V4, limits);
+        probe_works(server.local_addr());
         let limits = Limits { connections: 4, ..Limits::default() };
         let (server, _, _) = engine_with(V4, limits);
         let at = server.local_addr();

@@ -209,7 +209,10 @@ impl Connection {
         let mut iov = HeldIov::new();
         iov.push_held(&incoming.hold, incoming.addr, incoming.left)
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        iov.push_bytes_mut(&mut self.header);
+        if !self.small {
+            // The next header comes with it; small requests are looked for together instead.
+            iov.push_bytes_mut(&mut self.header);
+        }
         let got = match nothing_yet(iov.recv(self.stream.as_fd())) {
             Ok(Some(got)) => got as u64,
             Ok(None) => return Ok(None),
