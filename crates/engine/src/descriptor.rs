@@ -5,7 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use moonrail_memory::RegionTable;
 use moonrail_wire::handshake::DEFAULT_MAX_LEN;
-use moonrail_wire::segment::{Buffer, Extension, NamedBuffer, PROTOCOL_TCP, SegmentDescriptor};
+use moonrail_wire::rail;
+use moonrail_wire::segment::{Buffer, Extension, NamedBuffer, PROTOCOL_TCP, RailOffer, SegmentDescriptor};
 use parking_lot::Mutex;
 use tracing::warn;
 
@@ -67,6 +68,7 @@ impl OwnDescriptor {
                 release: crate::RELEASE.to_owned(),
                 epoch: self.epoch,
                 names: Vec::new(),
+                rail: Some(RailOffer { features: 0, max: rail::VERSION, min: rail::VERSION }),
             }),
         }
     }

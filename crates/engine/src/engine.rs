@@ -221,8 +221,11 @@ fn build(
         v1_clients: config.v1_clients,
     };
     let limits = Limits { max_len: config.handshake_max_len, ..Limits::default() };
-    let options =
-        ServerOptions { serve_v1_writes: config.v1_clients == V1Clients::Serve, ..ServerOptions::default() };
+    let options = ServerOptions {
+        serve_v1_writes: config.v1_clients == V1Clients::Serve,
+        epoch: own.epoch,
+        ..ServerOptions::default()
+    };
     let data = TcpServer::start(ports.data, Arc::clone(&regions), options)
         .map_err(cannot("cannot serve the data port"))?;
     let handshake = HandshakeServer::start(ports.handshake, Arc::new(handler), limits)

@@ -61,7 +61,10 @@ pub(crate) fn open_named(config: &Config) -> Result<Ports, Error> {
     let advertised = advertised_address();
     let host = match &advertised {
         Some(address) => address.clone(),
-        None => literal_host(&config.local_name).unwrap_or_else(default_address).to_string(),
+        None => literal_host(&config.local_name)
+            .or_else(|| config.listen.filter(|ip| !ip.is_unspecified()))
+            .unwrap_or_else(default_address)
+            .to_string(),
     };
     let candidates = match config.listen {
         Some(ip) => vec![ip],

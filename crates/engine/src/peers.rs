@@ -13,6 +13,7 @@ use moonrail_metadata::Located;
 use moonrail_transport::{Code, Dialect, Entry, Error, Retry, Stage, Target};
 use moonrail_wire::address::HostPort;
 use moonrail_wire::data::DataVersion;
+use moonrail_wire::rail;
 use moonrail_wire::segment::{PROTOCOL_TCP, SegmentDescriptor};
 use parking_lot::RwLock;
 
@@ -54,10 +55,7 @@ impl View {
         let addresses = resolve(&data_host, data_port).map_err(|error| {
             resolve_error(Code::NameResolution, name, format!("data host {data_host:?}: {error}"))
         })?;
-        let dialect = match descriptor.data_version() {
-            DataVersion::V2 if !force_v1 => Dialect::MooncakeV2,
-            _ => Dialect::MooncakeV1,
-        };
+        let dialect = if force_v1 { Dialect::MooncakeV1 } else { dialect(&descriptor) };
         let mut ranges: Vec<(u64, u64)> = descriptor
             .buffers
             .iter()
@@ -152,6 +150,19 @@ impl Peers {
         if views.get(name).is_some_and(|view| view.target.generation == generation) {
             views.remove(name);
         }
+    }
+}
+
+/// The best of what the peer speaks.
+fn dialect(descriptor: &SegmentDescriptor) -> Dialect {
+    let rail = descriptor.moonrail.as_ref().and_then(|extension| {
+        let offer = extension.rail?;
+        (offer.min..=offer.max).contains(&rail::VERSION).then_some(Dialect::Rail { epoch: extension.epoch })
+    });
+    match (rail, descriptor.data_version()) {
+        (Some(rail), _) => rail,
+        (None, DataVersion::V2) => Dialect::MooncakeV2,
+        (None, DataVersion::V1) => Dialect::MooncakeV1,
     }
 }
 

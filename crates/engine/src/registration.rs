@@ -1,6 +1,6 @@
 //! Registering memory, and telling the metadata server.
 
-use moonrail_memory::{AllocateError, FreeError, MemoryRange, RegionOptions};
+use moonrail_memory::{AllocateError, FreeError, MemoryRange, RegionOptions, UnregisterError};
 use moonrail_transport::{Code, Error, Retry, Stage};
 
 use crate::engine::{Engine, Inner};
@@ -50,7 +50,14 @@ impl Engine {
     /// As [`Engine::unregister`], naming the index.
     pub fn unregister_batch(&self, addrs: &[u64]) -> Result<(), Error> {
         let inner = self.usable()?;
-        let outcome = inner.regions.unregister_batch(addrs, inner.config.timeouts.unregister);
+        let patience = inner.config.timeouts.unregister;
+        let outcome = inner.regions.unregister_batch(addrs, patience);
+        if matches!(outcome, Err((_, UnregisterError::NotRegistered { .. }))) {
+            // One address is wrong and nothing was changed: the right ones are to go all the same.
+            for addr in addrs {
+                let _ = inner.regions.unregister(*addr, patience);
+            }
+        }
         let published = inner.publish();
         outcome.map_err(|(index, error)| {
             let error = errors::unregister(&error);

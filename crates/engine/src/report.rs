@@ -43,7 +43,9 @@ pub struct PeerReport {
     pub release: String,
     /// The protocol its segment names.
     pub protocol: String,
-    /// Version of the data protocol used with it: 1 or 2.
+    /// What carries transfers to it: `rail`, `mooncake-v2` or `mooncake-v1`.
+    pub dialect: &'static str,
+    /// Version of Mooncake's data protocol that it speaks: 1 or 2.
     pub data_version: u32,
     /// Where its data port is.
     pub data: Vec<SocketAddr>,

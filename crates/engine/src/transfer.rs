@@ -239,6 +239,11 @@ fn report(view: &View) -> PeerReport {
             None => descriptor.release_line().to_string(),
         },
         protocol: descriptor.protocol.clone(),
+        dialect: match view.target.dialect {
+            Dialect::Rail { .. } => "rail",
+            Dialect::MooncakeV2 => "mooncake-v2",
+            Dialect::MooncakeV1 => "mooncake-v1",
+        },
         data_version: descriptor.tcp_proto_version.clamp(1, 2),
         data: view.target.addresses.clone(),
         handshake: view.handshake.as_ref().map(ToString::to_string),

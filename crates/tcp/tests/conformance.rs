@@ -9,28 +9,44 @@ use moonrail_transport::testkit::Side;
 use moonrail_transport::testkit::conformance::Subject;
 use moonrail_transport::{Dialect, Target};
 
-fn subject_with(lanes: usize) -> Subject {
+const EPOCH: u64 = 77;
+
+fn subject_with(lanes: usize, dialect: Dialect) -> Subject {
     let far = Arc::new(Side::new());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = TcpServer::start(listener, Arc::clone(&far.regions), ServerOptions::default()).unwrap();
+    let server = TcpServer::start(
+        listener,
+        Arc::clone(&far.regions),
+        ServerOptions { epoch: EPOCH, ..ServerOptions::default() },
+    )
+    .unwrap();
     Subject {
         path: Box::new(TcpPath::new(lanes)),
-        target: Target {
-            name: "far".to_owned(),
-            addresses: vec![server.address()],
-            dialect: Dialect::MooncakeV2,
-            generation: 1,
-        },
+        target: Target { name: "far".to_owned(), addresses: vec![server.address()], dialect, generation: 1 },
         far,
         keep: Box::new(server),
         refreshed: 0.into(),
     }
 }
 
-mod four_lanes {
-    moonrail_transport::conformance_suite!(|| super::subject_with(4));
+mod mooncake_v2 {
+    moonrail_transport::conformance_suite!(|| super::subject_with(4, super::Dialect::MooncakeV2));
 }
 
-mod one_lane {
-    moonrail_transport::conformance_suite!(|| super::subject_with(1));
+mod mooncake_v2_on_one_lane {
+    moonrail_transport::conformance_suite!(|| super::subject_with(1, super::Dialect::MooncakeV2));
+}
+
+mod rail {
+    moonrail_transport::conformance_suite!(|| super::subject_with(
+        4,
+        super::Dialect::Rail { epoch: super::EPOCH }
+    ));
+}
+
+mod rail_on_one_lane {
+    moonrail_transport::conformance_suite!(|| super::subject_with(
+        1,
+        super::Dialect::Rail { epoch: super::EPOCH }
+    ));
 }

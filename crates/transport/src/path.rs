@@ -12,6 +12,11 @@ pub enum Dialect {
     MooncakeV1,
     /// Mooncake data protocol v2: a status frame for each request.
     MooncakeV2,
+    /// The rail protocol, to the run of a Moonrail that has this epoch.
+    Rail {
+        /// From its descriptor.
+        epoch: u64,
+    },
 }
 
 /// A peer as a path sees it: made anew each time the peer's segment descriptor is fetched.

@@ -12,10 +12,13 @@ pub mod data;
 pub mod directory;
 pub mod handshake;
 pub mod json;
+pub mod rail;
 pub mod segment;
 
 pub use address::{AddressError, HostPort};
 pub use data::{DataVersion, Op, RequestHeader};
 pub use directory::{KeySpace, RpcMeta};
 pub use json::JsonError;
-pub use segment::{Buffer, DescriptorError, Extension, NamedBuffer, ReleaseLine, SegmentDescriptor};
+pub use segment::{
+    Buffer, DescriptorError, Extension, NamedBuffer, RailOffer, ReleaseLine, SegmentDescriptor,
+};

@@ -4,8 +4,8 @@
 use moonrail_wire::handshake::{DEFAULT_MAX_LEN, Decoder, FrameError, Kind, Message};
 use moonrail_wire::segment::BufferFault;
 use moonrail_wire::{
-    Buffer, DataVersion, DescriptorError, Extension, JsonError, KeySpace, NamedBuffer, ReleaseLine,
-    SegmentDescriptor,
+    Buffer, DataVersion, DescriptorError, Extension, JsonError, KeySpace, NamedBuffer, RailOffer,
+    ReleaseLine, SegmentDescriptor,
 };
 
 #[test]
@@ -195,6 +195,7 @@ fn the_extension_is_one_object_that_others_skip() {
             release: "0.1.0".to_owned(),
             epoch: 0xfedc_ba98,
             names: vec![NamedBuffer { name: "weights".to_owned(), addr: 4096, length: 9 }],
+            rail: Some(RailOffer { features: 5, max: 2, min: 1 }),
         }),
         ..tcp()
     };
@@ -202,13 +203,16 @@ fn the_extension_is_one_object_that_others_skip() {
     assert_eq!(
         text(&json),
         "{\"buffers\":[],\"moonrail\":{\"epoch\":\"00000000fedcba98\",\"names\":[{\"addr\":4096,\"length\":9,\
-         \"name\":\"weights\"}],\"release\":\"0.1.0\"},\"name\":\"h:1\",\"protocol\":\"tcp\",\"tcp_data_port\":7,\
+         \"name\":\"weights\"}],\"rail\":{\"features\":5,\"max\":2,\"min\":1},\"release\":\"0.1.0\"},\"name\":\"h:1\",\"protocol\":\"tcp\",\"tcp_data_port\":7,\
          \"tcp_proto_version\":2,\"timestamp\":\"\"}\n"
     );
     assert_eq!(SegmentDescriptor::from_json(&json), Ok(descriptor));
     // Fields that a later release may add are skipped.
     let later = read("{\"protocol\":\"tcp\",\"moonrail\":{\"epoch\":\"FF\",\"rail\":{\"v\":[2]}}}").unwrap();
-    assert_eq!(later.moonrail, Some(Extension { release: String::new(), epoch: 255, names: Vec::new() }));
+    assert_eq!(
+        later.moonrail,
+        Some(Extension { release: String::new(), epoch: 255, names: Vec::new(), rail: None })
+    );
 }
 
 #[test]

@@ -1,69 +1,156 @@
-//! One batch on one lane, data protocol v2.
+//! The loop that every exchange runs on: send while there is something to send, receive all the while.
 //!
-//! Requests are pipelined: a v2 server serves them in order, so nothing waits for an answer before the next
-//! request is sent. Answers are read all the while, or two full socket buffers would block each other; a
-//! refusal also arrives before the refused payload is sent, and the server then resets the connection.
+//! Answers are read while requests are sent, or two full socket buffers would block each other; a refusal also
+//! arrives before the refused payload is out, and a Mooncake server then resets the connection.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use moonrail_sys::poll::{Interest, wait};
 use moonrail_transport::{Control, Failure, Opcode, Target, Work};
-use moonrail_wire::data::DataVersion;
+use moonrail_wire::data::{DataVersion, STATUS_LEN};
 
 use super::failure::{self, Reached};
 use super::lane::Lane;
-use super::receive::{Incoming, Received};
+use super::rail::RailExchange;
+use super::receive::Incoming;
 use super::send::Outgoing;
 
-/// Carries out `work` on `lane`; after a failure the lane is out of step and must not be used again.
+/// What one attempt to receive gave.
+pub(super) enum Received {
+    /// The socket had nothing.
+    Nothing,
+    /// Some bytes; more are expected.
+    Some,
+    /// Every answer to what was sent is here.
+    Finished,
+    /// The peer ended the connection.
+    End,
+    /// The entry at `next_index` was refused with this code.
+    Refused(u32),
+    /// The peer is another process than the one meant; nothing was looked at.
+    Restarted,
+    /// Where the answer to the entry at `next_index` belongs stand these bytes.
+    Malformed([u8; STATUS_LEN]),
+}
+
+/// One batch on its way over one lane.
+pub(super) trait Exchange {
+    /// Everything was handed to the socket.
+    fn sent_all(&self) -> bool;
+    /// The window allows more to be sent.
+    fn may_send(&self) -> bool;
+    /// Any byte was handed to the socket.
+    fn started(&self) -> bool;
+    /// The entry being sent.
+    fn sending_index(&self) -> usize;
+    /// The first entry not known to be applied.
+    fn next_index(&self) -> usize;
+    /// After a refusal: whether the lane can serve the next call all the same.
+    fn in_step(&self) -> bool;
+    /// Hands as much as one call takes to the socket.
+    fn send(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize>;
+    /// Takes what one system call gives.
+    fn receive(&mut self, fd: BorrowedFd<'_>) -> io::Result<Received>;
+}
+
+/// Mooncake's data protocol: requests pipelined, since its server serves them in order.
+pub(super) struct Pipelined<'a> {
+    pub outgoing: Outgoing<'a>,
+    pub incoming: Incoming<'a>,
+}
+
+impl Exchange for Pipelined<'_> {
+    fn sent_all(&self) -> bool {
+        self.outgoing.done()
+    }
+
+    fn may_send(&self) -> bool {
+        self.outgoing.may_send(self.incoming.next_index())
+    }
+
+    fn started(&self) -> bool {
+        self.outgoing.started()
+    }
+
+    fn sending_index(&self) -> usize {
+        self.outgoing.index()
+    }
+
+    fn next_index(&self) -> usize {
+        self.incoming.next_index()
+    }
+
+    fn in_step(&self) -> bool {
+        false
+    }
+
+    fn send(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+        self.outgoing.send(fd)
+    }
+
+    fn receive(&mut self, fd: BorrowedFd<'_>) -> io::Result<Received> {
+        self.incoming.receive(fd)
+    }
+}
+
+/// Carries out `work` on `lane`, as rail if the lane speaks it, else in data protocol v2.
 pub(super) fn run(
     lane: &mut Lane,
     target: &Target,
     work: &Work<'_>,
     control: &Control<'_>,
 ) -> Result<(), Failure> {
-    let mut outgoing = Outgoing::new(work, DataVersion::V2);
-    let mut incoming = Incoming::new(work);
-    drive(lane, target, work, control, &mut outgoing, &mut incoming)
+    let Some(mut rail) = lane.rail.take() else {
+        let outgoing = Outgoing::new(work, DataVersion::V2);
+        return drive(
+            lane,
+            target,
+            work,
+            control,
+            &mut Pipelined { outgoing, incoming: Incoming::new(work) },
+        );
+    };
+    let mut exchange = RailExchange::new(work, &mut rail);
+    let outcome = drive(lane, target, work, control, &mut exchange);
+    lane.in_step = outcome.is_err() && exchange.in_step();
+    lane.rail = Some(rail);
+    outcome
 }
 
-/// The loop shared by all exchanges: send while there is something to send, receive until `incoming` is done.
+/// The loop. After a failure the lane is out of step, unless the exchange says otherwise.
 pub(super) fn drive(
     lane: &mut Lane,
     target: &Target,
     work: &Work<'_>,
     control: &Control<'_>,
-    outgoing: &mut Outgoing<'_>,
-    incoming: &mut Incoming<'_>,
+    exchange: &mut impl Exchange,
 ) -> Result<(), Failure> {
     let mut last_progress = Instant::now();
     let mut send_error: Option<io::Error> = None;
     loop {
         let mut moved = false;
-        let sending = send_error.is_none() && !outgoing.done() && outgoing.may_send(incoming.next_index());
-        if sending {
-            match outgoing.send(lane.as_fd()) {
+        if send_error.is_none() && !exchange.sent_all() && exchange.may_send() {
+            match exchange.send(lane.as_fd()) {
                 Ok(_) => moved = true,
                 Err(error) if is_transient(&error) => {}
                 Err(error) if is_fault(&error) => {
-                    return Err(failure::fault(target, work, reached(outgoing.index(), true)));
+                    return Err(failure::fault(target, work, reached(exchange.sending_index(), true)));
                 }
                 // The peer's refusal may still be in the receive queue: read on until that ends too.
                 Err(error) => send_error = Some(error),
             }
         }
-        let received = incoming.receive(lane.as_fd());
-        let here = reached(incoming.next_index(), outgoing.started());
+        let received = exchange.receive(lane.as_fd());
+        let here = reached(exchange.next_index(), exchange.started());
         match received {
-            Ok(Received::Nothing) => {}
+            Ok(Received::Finished) if exchange.sent_all() => return Ok(()),
+            Ok(Received::Nothing | Received::Finished) => {}
             Ok(Received::Some) => moved = true,
-            Ok(Received::Finished) if outgoing.done() => return Ok(()),
-            // An answer to the last request before it was sent in full: only a refusal comes that early.
-            Ok(Received::Finished) => moved = sending && moved,
             Ok(Received::End) => return Err(failure::gone(target, work, here, send_error.as_ref())),
             Ok(Received::Refused(code)) => return Err(refused(target, work, here, code)),
+            Ok(Received::Restarted) => return Err(failure::restarted(target, work, here)),
             Ok(Received::Malformed(bytes)) => return Err(malformed(target, work, here, bytes)),
             Err(error) if is_transient(&error) => {}
             Err(error) if is_fault(&error) => return Err(failure::fault(target, work, here)),
@@ -83,7 +170,7 @@ pub(super) fn drive(
         let Some(slice) = control.slice(now, last_progress + control.progress) else {
             return Err(failure::stalled(target, work, here, (now - last_progress).as_secs_f64()));
         };
-        let want_write = send_error.is_none() && !outgoing.done() && outgoing.may_send(incoming.next_index());
+        let want_write = send_error.is_none() && !exchange.sent_all() && exchange.may_send();
         let interest = if want_write { Interest::Both } else { Interest::Read };
         wait(lane.as_fd(), interest, Some(slice))
             .map_err(|error| failure::gone(target, work, here, Some(&error)))?;

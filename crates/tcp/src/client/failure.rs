@@ -64,6 +64,17 @@ pub(super) fn gone(target: &Target, work: &Work<'_>, reached: Reached, cause: Op
     failed(target, work, reached, Code::PeerGone, Stage::Transfer, message)
 }
 
+/// The process behind the port is not the one whose descriptor is known. It looked at nothing.
+pub(super) fn restarted(target: &Target, work: &Work<'_>, reached: Reached) -> Failure {
+    let message = format!(
+        "the process at {} is not the one whose addresses are known: it was restarted",
+        endpoint(target)
+    );
+    let mut failure = failed(target, work, reached, Code::PeerGone, Stage::Connect, message);
+    failure.untouched = reached.index == 0;
+    failure
+}
+
 /// A local range that the kernel cannot read or write.
 pub(super) fn fault(target: &Target, work: &Work<'_>, reached: Reached) -> Failure {
     let message =

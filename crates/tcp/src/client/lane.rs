@@ -7,15 +7,20 @@ use std::time::Instant;
 
 use moonrail_sys::poll::{Interest, Ready, wait};
 use moonrail_sys::{errno, socket};
-use moonrail_transport::{Code, Control, Failure, Stage, Target, Work};
+use moonrail_transport::{Code, Control, Dialect, Failure, Stage, Target, Work};
 
 use super::failure::{self, Reached, failed};
+use super::rail::{Hello, LaneState};
 
 /// A connected, non-blocking socket, used by one call at a time.
 pub(super) struct Lane {
     stream: TcpStream,
     /// Of the descriptor that the lane was opened on.
     pub generation: u64,
+    /// For a lane that speaks rail.
+    pub rail: Option<LaneState>,
+    /// After a failed exchange: the lane can serve the next call all the same.
+    pub in_step: bool,
 }
 
 impl Lane {
@@ -25,7 +30,7 @@ impl Lane {
         let mut last = None;
         for &address in &target.addresses {
             match connect_one(address, limit, control) {
-                Ok(stream) => return Ok(Lane { stream, generation: target.generation }),
+                Ok(stream) => return Ok(Lane::over(stream, target)),
                 Err(error) => last = Some((address, error)),
             }
             if (control.stop)().is_some() || control.expired(Instant::now()) {
@@ -39,6 +44,14 @@ impl Lane {
             return Err(failure::deadline(target, work, Reached::NOTHING, Stage::Connect));
         }
         Err(connect_failure(target, work, last))
+    }
+
+    fn over(stream: TcpStream, target: &Target) -> Lane {
+        let rail = match target.dialect {
+            Dialect::Rail { epoch } => Some(LaneState { epoch, next_id: 1, hello: Hello::Unsent }),
+            Dialect::MooncakeV1 | Dialect::MooncakeV2 => None,
+        };
+        Lane { stream, generation: target.generation, rail, in_step: false }
     }
 
     /// Whether an idle lane can no longer be trusted: it was closed, or holds bytes nobody asked for.

@@ -7,6 +7,7 @@ mod exchange;
 mod failure;
 mod lane;
 mod pool;
+mod rail;
 mod receive;
 mod send;
 mod v1;
@@ -29,7 +30,20 @@ const BULK_ENTRIES: usize = 256;
 /// Safe to call from any number of threads; each call uses the calling thread only.
 pub struct TcpPath {
     lanes_per_peer: usize,
-    pools: RwLock<HashMap<Vec<SocketAddr>, Arc<Pool>>>,
+    pools: RwLock<HashMap<PoolKey, Arc<Pool>>>,
+}
+
+/// Lanes to one data endpoint in one dialect: what a lane has said once it cannot unsay.
+#[derive(PartialEq, Eq, Hash)]
+struct PoolKey {
+    addresses: Vec<SocketAddr>,
+    dialect: Dialect,
+}
+
+impl PoolKey {
+    fn of(target: &Target) -> Self {
+        Self { addresses: target.addresses.clone(), dialect: target.dialect }
+    }
 }
 
 impl TcpPath {
@@ -40,13 +54,12 @@ impl TcpPath {
     }
 
     fn pool(&self, target: &Target) -> Arc<Pool> {
-        if let Some(pool) = self.pools.read().get(&target.addresses) {
+        let key = PoolKey::of(target);
+        if let Some(pool) = self.pools.read().get(&key) {
             return Arc::clone(pool);
         }
         let mut pools = self.pools.write();
-        Arc::clone(
-            pools.entry(target.addresses.clone()).or_insert_with(|| Arc::new(Pool::new(self.lanes_per_peer))),
-        )
+        Arc::clone(pools.entry(key).or_insert_with(|| Arc::new(Pool::new(self.lanes_per_peer))))
     }
 
     /// Closes every idle lane, to give descriptors back when the process ran out of them.
@@ -90,7 +103,7 @@ impl Path for TcpPath {
     }
 
     fn forget(&self, target: &Target) {
-        if let Some(pool) = self.pools.write().remove(&target.addresses) {
+        if let Some(pool) = self.pools.write().remove(&PoolKey::of(target)) {
             pool.close();
         }
     }

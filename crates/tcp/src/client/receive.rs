@@ -7,26 +7,12 @@ use moonrail_memory::io::{HeldIov, IovStorage};
 use moonrail_transport::{Opcode, Work};
 use moonrail_wire::data::{STATUS_LEN, STATUS_OK, decode_status};
 
+use super::exchange::Received;
+
 /// Answers gathered into one system call: two vectors each for reads, within IOV_MAX.
 const ANSWERS_PER_CALL: usize = 512;
 /// Payload asked for in one system call.
 const BYTES_PER_CALL: u64 = 4 << 20;
-
-/// What one attempt to receive gave.
-pub(super) enum Received {
-    /// The socket had nothing.
-    Nothing,
-    /// Some bytes; more are expected.
-    Some,
-    /// Every answer is here.
-    Finished,
-    /// The peer ended the connection.
-    End,
-    /// The status of the entry at `next_index` is this failure code.
-    Refused(u32),
-    /// Where the status of the entry at `next_index` belongs stand these bytes.
-    Malformed([u8; STATUS_LEN]),
-}
 
 /// A cursor over the batch's answers.
 pub(super) struct Incoming<'a> {

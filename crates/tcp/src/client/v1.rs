@@ -16,7 +16,7 @@ use moonrail_sys::poll::{Interest, wait};
 use moonrail_transport::{Code, Control, Failure, Opcode, Stage, Target, Work};
 use moonrail_wire::data::{DataVersion, HEADER_LEN, Op, RequestHeader};
 
-use super::exchange::{drive, is_fault, is_transient};
+use super::exchange::{Pipelined, drive, is_fault, is_transient};
 use super::failure::{self, Reached, failed};
 use super::lane::Lane;
 use super::pool::Pool;
@@ -89,8 +89,8 @@ fn on_one_connection(
     let count = work.entries.len();
     let mut outgoing = Outgoing::new(work, DataVersion::V1);
     if work.opcode == Opcode::Read {
-        let mut incoming = Incoming::payload_only(work, 0, count);
-        drive(&mut lane, target, work, control, &mut outgoing, &mut incoming)?;
+        let incoming = Incoming::payload_only(work, 0, count);
+        drive(&mut lane, target, work, control, &mut Pipelined { outgoing, incoming })?;
         return Ok(());
     }
     send_writes(&mut lane, target, work, control, &mut outgoing)?;
@@ -130,8 +130,8 @@ fn one_connection_each(
         })?;
         let mut outgoing = Outgoing::range(work, DataVersion::V1, index, index + 1);
         if work.opcode == Opcode::Read {
-            let mut incoming = Incoming::payload_only(work, index, index + 1);
-            drive(&mut lane, target, work, control, &mut outgoing, &mut incoming)?;
+            let incoming = Incoming::payload_only(work, index, index + 1);
+            drive(&mut lane, target, work, control, &mut Pipelined { outgoing, incoming })?;
             continue;
         }
         let reached = Reached { index, started: true };

@@ -12,9 +12,11 @@ use moonrail_sys::{errno, socket};
 use moonrail_wire::data::{
     DataVersion, HEADER_LEN, Op, RequestHeader, STATUS_OK, STATUS_REJECTED, encode_status,
 };
+use moonrail_wire::rail::MAGIC;
 use tracing::warn;
 
 use super::Shared;
+use super::rail::RailLane;
 use super::reply::{Payload, Replies};
 use super::waiting::{Taken, Waiting};
 
@@ -32,6 +34,8 @@ pub(super) enum Turn {
     Open { read: bool, write: bool },
     /// It is over.
     Closed,
+    /// Its first bytes begin a rail hello.
+    Rail,
 }
 
 /// The connection's place in the stream of requests.
@@ -57,6 +61,9 @@ pub(super) struct Connection {
     replies: Replies,
     /// The last request was a small one: more of them are probably waiting.
     small: bool,
+    /// Whether the next header is the connection's first, and then whether it began a rail hello.
+    first: bool,
+    rail: bool,
     /// No further request is taken; the connection ends when every answer is out.
     finishing: bool,
     /// When a byte last moved.
@@ -72,6 +79,8 @@ impl Connection {
             header: [0; HEADER_LEN],
             replies: Replies::default(),
             small: false,
+            first: true,
+            rail: false,
             finishing: false,
             last_progress: now,
         }
@@ -91,11 +100,6 @@ impl Connection {
         matches!(&self.place, Place::Payload(incoming) if incoming.hold.revoked()) || self.replies.revoked()
     }
 
-    /// Ends it so that nothing more is sent or stored.
-    pub(super) fn reset(self) {
-        let _ = socket::reset_on_close(self.stream.as_fd());
-    }
-
     /// Moves what can be moved now, up to [`TURN_BYTES`].
     pub(super) fn turn(&mut self, shared: &Shared, now: Instant) -> Turn {
         let mut budget = TURN_BYTES;
@@ -111,6 +115,9 @@ impl Connection {
             if got + sent > 0 {
                 self.last_progress = now;
             }
+            if self.rail {
+                return Turn::Rail;
+            }
             if self.finishing && self.replies.is_empty() {
                 return Turn::Closed;
             }
@@ -121,8 +128,13 @@ impl Connection {
         }
     }
 
+    /// The connection as a rail lane.
+    pub(super) fn into_rail(self, now: Instant) -> RailLane {
+        RailLane::new(self.stream, self.peer, &self.header, now)
+    }
+
     fn may_take(&self) -> bool {
-        !self.finishing && self.replies.len() < MAX_REPLIES
+        !self.finishing && !self.rail && self.replies.len() < MAX_REPLIES
     }
 
     fn take_requests(&mut self, shared: &Shared, budget: u64) -> io::Result<u64> {
@@ -249,6 +261,10 @@ impl Connection {
     fn have_header(&mut self, shared: &Shared, have: usize) {
         self.place = Place::Header(have);
         if have == HEADER_LEN {
+            if std::mem::take(&mut self.first) && self.header.starts_with(&MAGIC) {
+                self.rail = true;
+                return;
+            }
             let header = RequestHeader::decode(&self.header);
             self.place = Place::Header(0);
             self.small = header.op == Op::Read || header.size <= SMALL;
@@ -268,7 +284,10 @@ impl Connection {
             return;
         }
         if size == 0 {
-            self.refuse(shared, version, format_args!("{} of 0 bytes at {addr:#x}", verb(op)));
+            // Initiators up to 0.3.11 send such requests and expect no answer; v2 asks that they be refused.
+            if version == DataVersion::V2 {
+                self.refuse(shared, version, format_args!("{} of 0 bytes at {addr:#x}", verb(op)));
+            }
             return;
         }
         let hold = match shared.regions.hold(addr, size, want) {
@@ -345,7 +364,7 @@ fn verb(op: Op) -> &'static str {
 }
 
 /// `None` when the call would have blocked or was interrupted.
-fn nothing_yet<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+pub(super) fn nothing_yet<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     match outcome {
         Ok(value) => Ok(Some(value)),
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {

@@ -12,7 +12,8 @@ use tracing::{error, warn};
 
 use super::Shared;
 use super::accept::{Accepted, Acceptor};
-use super::connection::{Connection, Turn};
+use super::client::Client;
+use super::connection::Turn;
 
 const LISTENER: u64 = 0;
 const WAKER: u64 = 1;
@@ -30,7 +31,7 @@ pub(super) struct EventLoop {
 }
 
 struct Entry {
-    connection: Connection,
+    client: Client,
     interest: Interest,
 }
 
@@ -77,16 +78,19 @@ impl EventLoop {
 
     fn give_turn(&mut self, slot: usize, now: Instant) {
         let Some(Some(entry)) = self.connections.get_mut(slot) else { return };
-        match entry.connection.turn(&self.shared, now) {
+        match entry.client.turn(&self.shared, now) {
             Turn::Closed => self.close(slot),
+            Turn::Rail => {
+                self.connections[slot] = self.connections[slot]
+                    .take()
+                    .map(|entry| Entry { client: entry.client.into_rail(now), interest: entry.interest });
+                self.give_turn(slot, now);
+            }
             Turn::Open { read, write } => {
                 let interest = Interest::of(read, write);
-                let at_rest = entry.connection.at_rest();
+                let at_rest = entry.client.at_rest();
                 let fails = interest != entry.interest
-                    && self
-                        .poller
-                        .modify(&entry.connection, slot as u64 + FIRST_CONNECTION, interest)
-                        .is_err();
+                    && self.poller.modify(&entry.client, slot as u64 + FIRST_CONNECTION, interest).is_err();
                 entry.interest = interest;
                 if fails {
                     self.close(slot);
@@ -99,38 +103,38 @@ impl EventLoop {
 
     fn close(&mut self, slot: usize) {
         if let Some(entry) = self.connections[slot].take() {
-            let _ = self.poller.remove(&entry.connection);
+            let _ = self.poller.remove(&entry.client);
             self.free.push(slot);
         }
     }
 
     fn reset(&mut self, slot: usize) {
         if let Some(entry) = self.connections[slot].take() {
-            let _ = self.poller.remove(&entry.connection);
-            entry.connection.reset();
+            let _ = self.poller.remove(&entry.client);
+            entry.client.reset();
             self.free.push(slot);
         }
     }
 
     fn accept_waiting(&mut self, now: Instant) {
         while let Accepted::Connection(stream, peer) = self.acceptor.accept(now) {
-            let connection = Connection::new(stream, peer, now);
+            let client = Client::new(stream, peer, now);
             if self.open() >= self.shared.options.max_connections {
                 if self.shared.counters.turned_away.fetch_add(1, Ordering::Relaxed) == 0 {
                     warn!("turned {peer} away: {} data connections are open", self.open());
                 }
-                connection.reset();
+                client.reset();
                 continue;
             }
             let slot = self.free.pop().unwrap_or_else(|| {
                 self.connections.push(None);
                 self.connections.len() - 1
             });
-            if self.poller.add(&connection, slot as u64 + FIRST_CONNECTION, Interest::Read).is_err() {
+            if self.poller.add(&client, slot as u64 + FIRST_CONNECTION, Interest::Read).is_err() {
                 self.free.push(slot);
                 continue;
             }
-            self.connections[slot] = Some(Entry { connection, interest: Interest::Read });
+            self.connections[slot] = Some(Entry { client, interest: Interest::Read });
             // Its first request is usually there already.
             self.give_turn(slot, now);
         }
@@ -155,11 +159,11 @@ impl EventLoop {
     fn drop_revoked(&mut self) {
         for slot in 0..self.connections.len() {
             if let Some(entry) = &self.connections[slot]
-                && entry.connection.revoked()
+                && entry.client.revoked()
             {
                 warn!(
                     "closed the connection of {}: the memory it was using is being unregistered",
-                    entry.connection.peer()
+                    entry.client.peer()
                 );
                 self.reset(slot);
             }
@@ -173,13 +177,13 @@ impl EventLoop {
         let mut busy = false;
         for slot in 0..self.connections.len() {
             let Some(entry) = &self.connections[slot] else { continue };
-            if entry.connection.at_rest() {
+            if entry.client.at_rest() {
                 continue;
             }
-            if now.duration_since(entry.connection.last_progress) >= self.shared.options.stall {
+            if now.duration_since(entry.client.last_progress()) >= self.shared.options.stall {
                 warn!(
                     "closed the connection of {}: it stood still in the middle of a request",
-                    entry.connection.peer()
+                    entry.client.peer()
                 );
                 self.reset(slot);
             } else {

@@ -5,8 +5,11 @@
 //! never delays another by more than one turn ([`connection::TURN_BYTES`]).
 
 mod accept;
+mod client;
 mod connection;
 mod event_loop;
+mod rail;
+mod rail_answers;
 mod reply;
 mod waiting;
 
@@ -32,11 +35,13 @@ pub struct ServerOptions {
     pub stall: Duration,
     /// Whether clients that speak data protocol v1, who cannot be told of a refused write, may write.
     pub serve_v1_writes: bool,
+    /// This run of the engine; rail clients that mean another are refused.
+    pub epoch: u64,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        Self { max_connections: 4096, stall: Duration::from_secs(30), serve_v1_writes: true }
+        Self { max_connections: 4096, stall: Duration::from_secs(30), serve_v1_writes: true, epoch: 0 }
     }
 }
 

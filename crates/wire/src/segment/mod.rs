@@ -97,6 +97,19 @@ pub struct Extension {
     pub epoch: u64,
     /// Registered ranges to which their owner gave a name.
     pub names: Vec<NamedBuffer>,
+    /// The rail protocol that its data port speaks, if any (docs/rail-protocol.md, section 1).
+    pub rail: Option<RailOffer>,
+}
+
+/// Versions and features of the rail protocol that a data port speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RailOffer {
+    /// Feature bits.
+    pub features: u32,
+    /// Highest version.
+    pub max: u16,
+    /// Lowest version.
+    pub min: u16,
 }
 
 /// A registered range of memory that its owner gave a name.

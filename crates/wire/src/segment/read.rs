@@ -2,7 +2,9 @@
 
 use serde::de::MapAccess;
 
-use super::{Buffer, BufferFault, DescriptorError, Extension, NamedBuffer, PROTOCOL_TCP, SegmentDescriptor};
+use super::{
+    Buffer, BufferFault, DescriptorError, Extension, NamedBuffer, PROTOCOL_TCP, RailOffer, SegmentDescriptor,
+};
 use crate::json::{self, List, ListItem, Object, Scalar, Shape};
 
 /// Every protocol that a genuine release writes.
@@ -182,16 +184,53 @@ impl ListItem for NamedBuffer {
 struct RawExtension {
     epoch: Scalar,
     names: List<NamedBuffer>,
+    rail: Shape<RawRail>,
     release: Scalar,
 }
 
+#[derive(Default)]
+struct RawRail {
+    features: Scalar,
+    max: Scalar,
+    min: Scalar,
+}
+
+impl Object for RawRail {
+    const KEYS: &'static [&'static str] = &["features", "max", "min"];
+
+    fn read<'de, A: MapAccess<'de>>(&mut self, key: &'static str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            "features" => self.features = map.next_value()?,
+            "max" => self.max = map.next_value()?,
+            _ => self.min = map.next_value()?,
+        }
+        Ok(())
+    }
+}
+
+impl TryFrom<RawRail> for RailOffer {
+    type Error = DescriptorError;
+
+    fn try_from(raw: RawRail) -> Result<Self, DescriptorError> {
+        let number = |scalar: Scalar, field, most: u64| {
+            Ok::<u64, DescriptorError>(scalar.number(field, most)?.unwrap_or_default())
+        };
+        Ok(Self {
+            features: number(raw.features, "features", u64::from(u32::MAX))? as u32,
+            max: number(raw.max, "max", u64::from(u16::MAX))? as u16,
+            min: number(raw.min, "min", u64::from(u16::MAX))? as u16,
+        })
+    }
+}
+
 impl Object for RawExtension {
-    const KEYS: &'static [&'static str] = &["epoch", "names", "release"];
+    const KEYS: &'static [&'static str] = &["epoch", "names", "rail", "release"];
 
     fn read<'de, A: MapAccess<'de>>(&mut self, key: &'static str, map: &mut A) -> Result<(), A::Error> {
         match key {
             "epoch" => self.epoch = map.next_value()?,
             "names" => self.names = map.next_value()?,
+            "rail" => self.rail = map.next_value()?,
             _ => self.release = map.next_value()?,
         }
         Ok(())
@@ -211,6 +250,7 @@ impl TryFrom<RawExtension> for Extension {
             release: raw.release.text("release")?,
             epoch: parse_epoch(&epoch).ok_or_else(|| DescriptorError::Epoch { epoch: excerpt(&epoch) })?,
             names: names.items,
+            rail: raw.rail.object("rail")?.map(RailOffer::try_from).transpose()?,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::{Buffer, Extension, NamedBuffer, SegmentDescriptor};
+use super::{Buffer, Extension, NamedBuffer, RailOffer, SegmentDescriptor};
 use crate::json;
 
 impl SegmentDescriptor {
@@ -48,6 +48,8 @@ struct WireExtension<'a> {
     #[serde(serialize_with = "hex")]
     epoch: u64,
     names: &'a [NamedBuffer],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rail: Option<RailOffer>,
     release: &'a str,
 }
 
@@ -69,7 +71,12 @@ impl<'a> From<&'a SegmentDescriptor> for Wire<'a> {
 
 impl<'a> From<&'a Extension> for WireExtension<'a> {
     fn from(extension: &'a Extension) -> Self {
-        Self { epoch: extension.epoch, names: &extension.names, release: &extension.release }
+        Self {
+            epoch: extension.epoch,
+            names: &extension.names,
+            rail: extension.rail,
+            release: &extension.release,
+        }
     }
 }
 

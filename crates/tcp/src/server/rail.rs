@@ -1,0 +1,374 @@
+//! One rail lane of a client (docs/rail-protocol.md): frames in, answers out, in order.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use moonrail_memory::io::HeldIov;
+use moonrail_memory::{HoldSet, Want};
+use moonrail_sys::{errno, peek, socket};
+use moonrail_wire::rail::{
+    Answer, AnswerStatus, HELLO_LEN, Hello, RANGE_LEN, REQUEST_LEN, Range, Request, RequestKind, VERSION,
+    Welcome, WelcomeStatus,
+};
+use tracing::warn;
+
+use super::Shared;
+use super::connection::{TURN_BYTES, Turn, nothing_yet};
+use super::rail_answers::Answers;
+
+/// Largest payload taken in one frame.
+pub(super) const MAX_PAYLOAD: u64 = 64 << 20;
+/// Answers a lane may owe before its requests are left in the socket.
+const MAX_ANSWERS: usize = 64;
+/// Vectors given to one receive.
+const VECTORS: usize = 1000;
+
+/// The lane's place in the stream.
+enum Place {
+    /// Inside the hello: this many bytes of it are here.
+    Hello(usize),
+    /// Inside the head of a request.
+    Head(usize),
+    /// Inside the table behind the head.
+    Table(Request, usize),
+    /// Inside the payload of a write whose ranges are held.
+    Payload(Incoming),
+    /// Dropping the payload of a refused write.
+    Discard(u64),
+}
+
+struct Incoming {
+    request: Request,
+    ranges: Vec<Range>,
+    holds: HoldSet,
+    /// The range being filled, and how much of it is.
+    index: usize,
+    offset: u64,
+    left: u64,
+}
+
+pub(super) struct RailLane {
+    stream: TcpStream,
+    peer: SocketAddr,
+    place: Place,
+    hello: [u8; HELLO_LEN],
+    head: [u8; REQUEST_LEN],
+    table: Vec<u8>,
+    answers: Answers,
+    finishing: bool,
+    pub last_progress: Instant,
+}
+
+impl RailLane {
+    /// Takes over a connection whose first bytes, `begun`, were the beginning of a hello.
+    pub(super) fn new(stream: TcpStream, peer: SocketAddr, begun: &[u8], now: Instant) -> Self {
+        let mut hello = [0; HELLO_LEN];
+        hello[..begun.len()].copy_from_slice(begun);
+        Self {
+            stream,
+            peer,
+            place: Place::Hello(begun.len()),
+            hello,
+            head: [0; REQUEST_LEN],
+            table: Vec::new(),
+            answers: Answers::default(),
+            finishing: false,
+            last_progress: now,
+        }
+    }
+
+    pub(super) fn at_rest(&self) -> bool {
+        matches!(self.place, Place::Head(0)) && self.answers.is_empty()
+    }
+
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(super) fn revoked(&self) -> bool {
+        matches!(&self.place, Place::Payload(incoming) if incoming.holds.any_revoked())
+            || self.answers.revoked()
+    }
+
+    /// Moves what can be moved now, up to [`TURN_BYTES`].
+    pub(super) fn turn(&mut self, shared: &Shared, now: Instant) -> Turn {
+        let mut budget = TURN_BYTES;
+        loop {
+            let moved =
+                self.take(shared, budget).and_then(|got| Ok(got + self.send_answers(shared, budget)?));
+            let Ok(moved) = moved else { return Turn::Closed };
+            if moved > 0 {
+                self.last_progress = now;
+            }
+            if self.finishing && self.answers.is_empty() {
+                return Turn::Closed;
+            }
+            budget = budget.saturating_sub(moved);
+            if budget == 0 || moved == 0 {
+                return Turn::Open { read: self.may_take(), write: !self.answers.is_empty() };
+            }
+        }
+    }
+
+    fn may_take(&self) -> bool {
+        !self.finishing && self.answers.len() < MAX_ANSWERS
+    }
+
+    fn take(&mut self, shared: &Shared, budget: u64) -> io::Result<u64> {
+        let mut total = 0;
+        while total < budget && self.may_take() {
+            match nothing_yet(self.take_some(shared))? {
+                None => break,
+                Some(0) => {
+                    self.finishing = true;
+                    break;
+                }
+                Some(got) => total += got as u64,
+            }
+        }
+        Ok(total)
+    }
+
+    fn take_some(&mut self, shared: &Shared) -> io::Result<usize> {
+        match &mut self.place {
+            Place::Hello(have) => {
+                let have = *have;
+                let got = receive(&self.stream, &mut self.hello[have..])?;
+                self.place = Place::Hello(have + got);
+                if have + got == HELLO_LEN {
+                    self.welcome(shared);
+                }
+                Ok(got)
+            }
+            Place::Head(have) => {
+                let have = *have;
+                let got = receive(&self.stream, &mut self.head[have..])?;
+                self.have_head(shared, have + got);
+                Ok(got)
+            }
+            Place::Table(request, have) => {
+                let (request, have) = (*request, *have);
+                let got = receive(&self.stream, &mut self.table[have..])?;
+                self.place = Place::Table(request, have + got);
+                if have + got == self.table.len() {
+                    self.begin(shared, request);
+                }
+                Ok(got)
+            }
+            Place::Payload(_) => self.take_payload(shared),
+            Place::Discard(left) => {
+                let got = peek::discard(&self.stream, (*left).min(1 << 20) as usize)?;
+                *left -= got as u64;
+                if *left == 0 {
+                    self.place = Place::Head(0);
+                }
+                Ok(got)
+            }
+        }
+    }
+
+    fn welcome(&mut self, shared: &Shared) {
+        self.place = Place::Head(0);
+        let epoch = shared.options.epoch;
+        let status = match Hello::decode(&self.hello) {
+            Err(_) => {
+                self.finishing = true;
+                return;
+            }
+            Ok(hello) if hello.version != VERSION => WelcomeStatus::Version,
+            Ok(hello) if hello.target_epoch != epoch => WelcomeStatus::Epoch,
+            Ok(_) => WelcomeStatus::Open,
+        };
+        self.finishing = status != WelcomeStatus::Open;
+        let welcome = Welcome { version: VERSION, status, features: 0, epoch, max_payload: MAX_PAYLOAD };
+        self.answers.push_welcome(welcome.encode());
+    }
+
+    fn have_head(&mut self, shared: &Shared, have: usize) {
+        self.place = Place::Head(have);
+        if have < REQUEST_LEN {
+            return;
+        }
+        match Request::decode(&self.head) {
+            Err(error) => self.give_up(shared, format_args!("{error}")),
+            Ok(request) if request.payload > MAX_PAYLOAD => {
+                self.give_up(shared, format_args!("a frame of {} bytes", request.payload));
+            }
+            Ok(request) => {
+                self.table.clear();
+                self.table.resize(request.table_len(), 0);
+                self.place = Place::Table(request, 0);
+                if self.table.is_empty() {
+                    self.begin(shared, request);
+                }
+            }
+        }
+    }
+
+    /// Head and table are here: checks the frame, holds its ranges, and goes on to the payload or the answer.
+    fn begin(&mut self, shared: &Shared, request: Request) {
+        let further = self.table.chunks_exact(RANGE_LEN);
+        let ranges: Vec<Range> = std::iter::once(request.first)
+            .chain(further.map(|bytes| Range::decode(bytes.try_into().expect("invariant: chunks_exact"))))
+            .collect();
+        let sum = ranges.iter().try_fold(0u64, |sum, range| sum.checked_add(range.len));
+        if sum != Some(request.payload) || ranges.iter().any(|range| range.len == 0) {
+            self.give_up(shared, format_args!("a frame whose lengths do not add up"));
+            return;
+        }
+        if request.epoch != shared.options.epoch {
+            self.refuse(shared, &request, AnswerStatus::Epoch, 0);
+            return;
+        }
+        let want = if request.kind == RequestKind::Write { Want::Write } else { Want::Read };
+        match shared.regions.hold_all(ranges.iter().map(|range| (range.addr, range.len)), want) {
+            Err((index, error)) => {
+                let count = shared.counters.refused.load(Relaxed);
+                if count < 16 || count.is_power_of_two() {
+                    warn!("refused a request of {}, which is told so: {error}", self.peer);
+                }
+                self.refuse(shared, &request, AnswerStatus::Refused, index as u32);
+            }
+            Ok(holds) if request.kind == RequestKind::Read => {
+                shared.counters.requests.fetch_add(1, Relaxed);
+                shared.counters.bytes_out.fetch_add(request.payload, Relaxed);
+                self.place = Place::Head(0);
+                let answer = answer(&request, AnswerStatus::Ok, 0, request.payload);
+                self.answers.push_read(answer.encode(), ranges, holds);
+            }
+            Ok(holds) => {
+                let left = request.payload;
+                self.place = Place::Payload(Incoming { request, ranges, holds, index: 0, offset: 0, left });
+            }
+        }
+    }
+
+    fn take_payload(&mut self, shared: &Shared) -> io::Result<usize> {
+        let Place::Payload(incoming) = &mut self.place else { return Ok(0) };
+        // A client that gave up resets the lane; what it had sent must not land any more (P2).
+        if let Some(error) = socket::take_error(&self.stream)? {
+            return Err(error);
+        }
+        let outcome = {
+            let mut iov = HeldIov::new();
+            let gathered = incoming.gather(&mut iov)?;
+            if gathered == incoming.left {
+                // The next head comes with the end of the payload.
+                iov.push_bytes_mut(&mut self.head);
+            }
+            iov.recv(&self.stream)
+        };
+        let got = match outcome {
+            Ok(got) => got as u64,
+            Err(error) if errno::is_bad_address(&error) => {
+                // What is left of the payload is dropped; the lane stays in step.
+                let (request, left, index) = (incoming.request, incoming.left, incoming.index);
+                warn!("registered memory written by {} is not mapped: freed without unregister?", self.peer);
+                self.answers.push(answer(&request, AnswerStatus::Fault, index as u32, 0).encode());
+                shared.counters.refused.fetch_add(1, Relaxed);
+                self.place = Place::Discard(left);
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            Err(error) => return Err(error),
+        };
+        let stored = got.min(incoming.left);
+        incoming.advance(stored);
+        shared.counters.bytes_in.fetch_add(stored, Relaxed);
+        if incoming.left == 0 && got > 0 {
+            let done = answer(&incoming.request, AnswerStatus::Ok, 0, 0);
+            shared.counters.requests.fetch_add(1, Relaxed);
+            self.answers.push(done.encode());
+            self.have_head(shared, (got - stored) as usize);
+        }
+        Ok(got as usize)
+    }
+
+    fn refuse(&mut self, shared: &Shared, request: &Request, status: AnswerStatus, index: u32) {
+        shared.counters.refused.fetch_add(1, Relaxed);
+        self.answers.push(answer(request, status, index, 0).encode());
+        self.place = match request.kind {
+            RequestKind::Write => Place::Discard(request.payload),
+            RequestKind::Read => Place::Head(0),
+        };
+    }
+
+    /// The stream cannot be understood any further.
+    fn give_up(&mut self, shared: &Shared, why: std::fmt::Arguments<'_>) {
+        shared.counters.refused.fetch_add(1, Relaxed);
+        warn!("closed the rail lane of {}: {why}", self.peer);
+        self.finishing = true;
+    }
+
+    fn send_answers(&mut self, shared: &Shared, budget: u64) -> io::Result<u64> {
+        let mut total = 0;
+        while !self.answers.is_empty() && total < budget {
+            match nothing_yet(self.answers.send(self.stream.as_fd())) {
+                Ok(Some(sent)) => total += sent,
+                Ok(None) => break,
+                Err(error) => {
+                    if errno::is_bad_address(&error) {
+                        shared.counters.refused.fetch_add(1, Relaxed);
+                        warn!(
+                            "registered memory read by {} is not mapped: freed without unregister?",
+                            self.peer
+                        );
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(total)
+    }
+}
+
+impl AsFd for RailLane {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl Incoming {
+    /// Vectors for what is to come, as many as one receive takes; returns their length in bytes.
+    fn gather<'a>(&'a self, iov: &mut HeldIov<'a>) -> io::Result<u64> {
+        let (mut hint, mut offset, mut gathered) = (0, self.offset, 0);
+        for range in &self.ranges[self.index..] {
+            if iov.len() >= VECTORS {
+                break;
+            }
+            let (addr, len) = (range.addr + offset, range.len - offset);
+            let hold = self
+                .holds
+                .find(addr, len, &mut hint)
+                .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+            iov.push_held(hold, addr, len).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+            gathered += len;
+            offset = 0;
+        }
+        Ok(gathered)
+    }
+
+    fn advance(&mut self, mut stored: u64) {
+        self.left -= stored;
+        while stored > 0 {
+            let rest = self.ranges[self.index].len - self.offset;
+            if stored < rest {
+                self.offset += stored;
+                return;
+            }
+            stored -= rest;
+            self.offset = 0;
+            self.index += 1;
+        }
+    }
+}
+
+fn receive(stream: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
+    socket::try_recv(stream, into)
+}
+
+fn answer(request: &Request, status: AnswerStatus, index: u32, payload: u64) -> Answer {
+    Answer { kind: request.kind, status, id: request.id, index, payload }
+}
