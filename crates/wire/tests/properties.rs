@@ -6,8 +6,8 @@ use moonrail_wire::handshake::{
     ConnectionReply, DEFAULT_MAX_LEN, Decoder, FrameError, Kind, Message, Notify, NotifyReply, ProbeReply,
 };
 use moonrail_wire::{
-    Buffer, DataVersion, Extension, HostPort, NamedBuffer, Op, RequestHeader, RpcMeta, SegmentDescriptor,
-    json,
+    Buffer, DataVersion, Extension, HostPort, NamedBuffer, Op, RailOffer, RequestHeader, RpcMeta,
+    SegmentDescriptor, json,
 };
 use proptest::collection::vec;
 use proptest::option;

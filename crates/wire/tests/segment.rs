@@ -208,7 +208,7 @@ fn the_extension_is_one_object_that_others_skip() {
     );
     assert_eq!(SegmentDescriptor::from_json(&json), Ok(descriptor));
     // Fields that a later release may add are skipped.
-    let later = read("{\"protocol\":\"tcp\",\"moonrail\":{\"epoch\":\"FF\",\"rail\":{\"v\":[2]}}}").unwrap();
+    let later = read("{\"protocol\":\"tcp\",\"moonrail\":{\"epoch\":\"FF\",\"later\":{\"v\":[2]}}}").unwrap();
     assert_eq!(
         later.moonrail,
         Some(Extension { release: String::new(), epoch: 255, names: Vec::new(), rail: None })

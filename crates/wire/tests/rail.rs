@@ -1,0 +1,95 @@
+//! Rail frames: the vectors of version 1 stay as they are, every head round-trips, any bytes are taken.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::path::Path;
+
+use moonrail_wire::rail::{
+    ANSWER_LEN, Answer, AnswerStatus, HELLO_LEN, Hello, MAX_RANGES, REQUEST_LEN, RailError, Range, Request,
+    RequestKind, WELCOME_LEN, Welcome, WelcomeStatus,
+};
+use proptest::prelude::*;
+
+/// The bytes of `vectors/rail-v1/NAME.hex`.
+fn vector(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/vectors/rail-v1/{name}.hex"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let digits = text.trim().as_bytes();
+    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+#[test]
+fn the_hello_and_welcome_of_version_1_stay() {
+    let hello = Hello { version: 1, features: 0, target_epoch: 0x0123_4567_89ab_cdef };
+    assert_eq!(vector("hello"), hello.encode());
+    let welcome = Welcome {
+        version: 1,
+        status: WelcomeStatus::Open,
+        features: 0,
+        epoch: 0x0123_4567_89ab_cdef,
+        max_payload: 64 << 20,
+    };
+    assert_eq!(vector("welcome"), welcome.encode());
+    let other = Welcome { status: WelcomeStatus::Epoch, ..welcome };
+    assert_eq!(vector("welcome_other_epoch"), other.encode());
+}
+
+#[test]
+fn the_requests_and_answers_of_version_1_stay() {
+    let first = Range { addr: 0x7f00_0000_1000, len: 4096 };
+    let write = Request { kind: RequestKind::Write, count: 2, id: 7, payload: 4097, epoch: 9, first };
+    let second = Range { addr: 0x7f00_0000_4000, len: 1 };
+    assert_eq!(vector("write_two_ranges"), [&write.encode()[..], &second.encode()].concat());
+    let read = Request { kind: RequestKind::Read, count: 1, id: 8, payload: 4096, epoch: 9, first };
+    assert_eq!(vector("read_one_range"), read.encode());
+    let done = Answer { kind: RequestKind::Write, status: AnswerStatus::Ok, id: 7, index: 0, payload: 0 };
+    assert_eq!(vector("write_ok"), done.encode());
+    let data = Answer { kind: RequestKind::Read, status: AnswerStatus::Ok, id: 8, index: 0, payload: 4096 };
+    assert_eq!(vector("read_ok"), data.encode());
+    let refused =
+        Answer { kind: RequestKind::Write, status: AnswerStatus::Refused, id: 7, index: 1, payload: 0 };
+    assert_eq!(vector("write_refused"), refused.encode());
+}
+
+#[test]
+fn heads_out_of_bounds_are_errors() {
+    let first = Range { addr: 1, len: 1 };
+    let good = Request { kind: RequestKind::Read, count: 1, id: 0, payload: 1, epoch: 0, first };
+    for count in [0, MAX_RANGES as u32 + 1, u32::MAX] {
+        assert_eq!(Request::decode(&Request { count, ..good }.encode()), Err(RailError::Count(count)));
+    }
+    let mut bytes = good.encode();
+    bytes[0] = 3;
+    assert_eq!(Request::decode(&bytes), Err(RailError::Kind(3)));
+    assert!(matches!(Hello::decode(&[0; HELLO_LEN]), Err(RailError::Magic(_))));
+    assert!(matches!(Welcome::decode(&[0; WELCOME_LEN]), Err(RailError::Magic(_))));
+}
+
+proptest! {
+    #[test]
+    fn requests_round_trip(write: bool, count in 1..=MAX_RANGES as u32, id: u64, payload: u64, epoch: u64, addr: u64, len: u64) {
+        let kind = if write { RequestKind::Write } else { RequestKind::Read };
+        let request = Request { kind, count, id, payload, epoch, first: Range { addr, len } };
+        prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
+        prop_assert_eq!(request.table_len(), (count as usize - 1) * 16);
+    }
+
+    #[test]
+    fn answers_and_welcomes_round_trip_whatever_the_status(bytes: [u8; ANSWER_LEN], status: u32, id: u64, index: u32, payload: u64) {
+        if let Ok(answer) = Answer::decode(&bytes) {
+            prop_assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
+        }
+        let status = match status { 0..=3 => AnswerStatus::Ok, other => AnswerStatus::Other(other) };
+        let answer = Answer { kind: RequestKind::Read, status, id, index, payload };
+        prop_assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
+        let _ = Welcome::decode(&bytes);
+    }
+
+    #[test]
+    fn any_bytes_are_taken(hello in any::<[[u8; 32]; 2]>(), head in any::<[[u8; 24]; 2]>()) {
+        let _ = Hello::decode(hello.as_flattened().try_into().unwrap());
+        let bytes: [u8; REQUEST_LEN] = head.as_flattened().try_into().unwrap();
+        if let Ok(request) = Request::decode(&bytes) {
+            prop_assert!(request.table_len() < MAX_RANGES * 16);
+        }
+    }
+}
