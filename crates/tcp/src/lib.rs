@@ -5,6 +5,7 @@
 
 mod client;
 mod server;
+mod spin;
 
 pub use client::TcpPath;
 pub use server::{Counters, ServerOptions, TcpServer};

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use moonrail_sys::poll::{Interest, wait};
 use moonrail_transport::{Control, Failure, Opcode, Target, Work};
@@ -129,6 +129,8 @@ pub(super) fn drive(
 ) -> Result<(), Failure> {
     let mut last_progress = Instant::now();
     let mut send_error: Option<io::Error> = None;
+    // When the thread began to look for an answer, and how long it has slept since.
+    let (mut looking, mut slept) = (None, Duration::ZERO);
     loop {
         let mut moved = false;
         if send_error.is_none() && !exchange.sent_all() && exchange.may_send() {
@@ -145,7 +147,10 @@ pub(super) fn drive(
         let received = exchange.receive(lane.as_fd());
         let here = reached(exchange.next_index(), exchange.started());
         match received {
-            Ok(Received::Finished) if exchange.sent_all() => return Ok(()),
+            Ok(Received::Finished) if exchange.sent_all() => {
+                learn(lane, looking.is_some(), slept);
+                return Ok(());
+            }
             Ok(Received::Nothing | Received::Finished) => {}
             Ok(Received::Some) => moved = true,
             Ok(Received::End) => return Err(failure::gone(target, work, here, send_error.as_ref())),
@@ -161,7 +166,14 @@ pub(super) fn drive(
             return Err(failure::deadline(target, work, here, moonrail_transport::Stage::Transfer));
         }
         if moved {
+            learn(lane, looking.take().is_some(), slept);
+            slept = Duration::ZERO;
             last_progress = now;
+            continue;
+        }
+        let began = *looking.get_or_insert(now);
+        if slept.is_zero() && exchange.sent_all() && now.duration_since(began) < lane.spin.budget() {
+            std::hint::spin_loop();
             continue;
         }
         if let Some(stop) = (control.stop)() {
@@ -174,6 +186,16 @@ pub(super) fn drive(
         let interest = if want_write { Interest::Both } else { Interest::Read };
         wait(lane.as_fd(), interest, Some(slice))
             .map_err(|error| failure::gone(target, work, here, Some(&error)))?;
+        slept += now.elapsed();
+    }
+}
+
+/// Something came: while `looked` for, or after a sleep.
+fn learn(lane: &mut Lane, looked: bool, slept: Duration) {
+    match (looked, slept.is_zero()) {
+        (true, true) => lane.spin.paid(),
+        (true, false) => lane.spin.slept(slept),
+        (false, _) => {}
     }
 }
 

@@ -11,6 +11,7 @@ use moonrail_transport::{Code, Control, Dialect, Failure, Stage, Target, Work};
 
 use super::failure::{self, Reached, failed};
 use super::rail::{Hello, LaneState};
+use crate::spin::Spin;
 
 /// A connected, non-blocking socket, used by one call at a time.
 pub(super) struct Lane {
@@ -21,6 +22,8 @@ pub(super) struct Lane {
     pub rail: Option<LaneState>,
     /// After a failed exchange: the lane can serve the next call all the same.
     pub in_step: bool,
+    /// How soon this peer answers.
+    pub spin: Spin,
 }
 
 impl Lane {
@@ -51,7 +54,7 @@ impl Lane {
             Dialect::Rail { epoch } => Some(LaneState { epoch, next_id: 1, hello: Hello::Unsent }),
             Dialect::MooncakeV1 | Dialect::MooncakeV2 => None,
         };
-        Lane { stream, generation: target.generation, rail, in_step: false }
+        Lane { stream, generation: target.generation, rail, in_step: false, spin: Spin::default() }
     }
 
     /// Whether an idle lane can no longer be trusted: it was closed, or holds bytes nobody asked for.

@@ -14,6 +14,7 @@ use super::Shared;
 use super::accept::{Accepted, Acceptor};
 use super::client::Client;
 use super::connection::Turn;
+use crate::spin::Spin;
 
 const LISTENER: u64 = 0;
 const WAKER: u64 = 1;
@@ -28,6 +29,7 @@ pub(super) struct EventLoop {
     connections: Vec<Option<Entry>>,
     free: Vec<usize>,
     next_sweep: Option<Instant>,
+    spin: Spin,
 }
 
 struct Entry {
@@ -41,14 +43,21 @@ impl EventLoop {
         let poller = Poller::new()?;
         poller.add(acceptor.listener(), LISTENER, Interest::Read)?;
         poller.add(&shared.waker, WAKER, Interest::Read)?;
-        Ok(Self { acceptor, shared, poller, connections: Vec::new(), free: Vec::new(), next_sweep: None })
+        Ok(Self {
+            acceptor,
+            shared,
+            poller,
+            connections: Vec::new(),
+            free: Vec::new(),
+            next_sweep: None,
+            spin: Spin::default(),
+        })
     }
 
     pub(super) fn run(mut self) {
         let mut events = Events::with_capacity(64);
         while !self.shared.stop.load(Ordering::Acquire) {
-            let timeout = self.timeout(Instant::now());
-            if let Err(cause) = self.poller.wait(&mut events, timeout) {
+            if let Err(cause) = self.wait(&mut events) {
                 error!("the data thread cannot wait for its sockets and stops: {cause}");
                 return;
             }
@@ -69,6 +78,22 @@ impl EventLoop {
             }
             self.drop_stalled(now);
         }
+    }
+
+    /// Waits for the next events, looking for a moment before sleeping where that has lately paid.
+    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+        let began = Instant::now();
+        let mut now = began;
+        while now.duration_since(began) < self.spin.budget() {
+            if self.poller.wait(events, Some(Duration::ZERO))? > 0 {
+                self.spin.paid();
+                return Ok(());
+            }
+            now = Instant::now();
+        }
+        self.poller.wait(events, self.timeout(now))?;
+        self.spin.slept(now.elapsed());
+        Ok(())
     }
 
     fn timeout(&self, now: Instant) -> Option<Duration> {
