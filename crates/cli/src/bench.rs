@@ -88,8 +88,15 @@ impl Operation {
     }
 }
 
+impl Args {
+    /// Whether this is `serve` under its other name.
+    pub(crate) fn is_target(&self) -> bool {
+        self.mode == Mode::Target
+    }
+}
+
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
-    if args.mode == Mode::Target {
+    if args.is_target() {
         return serve::run(&target(args)?, out);
     }
     let Some(peer) = args.segment_id.as_deref() else {

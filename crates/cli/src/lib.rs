@@ -52,6 +52,17 @@ enum Command {
     DemoWorker,
 }
 
+impl Command {
+    /// Takes a signal as the end of its work, not as its death.
+    fn stops_tidily(&self) -> bool {
+        match self {
+            Command::Serve(_) | Command::MetadataServer(_) => true,
+            Command::Bench(args) => args.is_target(),
+            _ => false,
+        }
+    }
+}
+
 /// Runs the command line `args` (the program's name first) and returns its exit code. Output goes to this process's
 /// standard output and error; what stays empty on errors is the former.
 ///
@@ -75,6 +86,9 @@ pub fn run(args: Vec<OsString>) -> i32 {
 }
 
 fn dispatch(command: Command, program: &demo::Program, out: &mut Output) -> Result<(), Failure> {
+    if !command.stops_tidily() {
+        signals::end_on_interrupt();
+    }
     match command {
         Command::Serve(args) => serve::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),

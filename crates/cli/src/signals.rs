@@ -1,9 +1,19 @@
-//! Waiting until somebody asks this process to stop.
+//! What happens when somebody asks this process to stop.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
+
+/// Makes Ctrl-C end the process at once, whatever handler there is: that of a Python interpreter would wait for the
+/// command to return.
+pub(crate) fn end_on_interrupt() {
+    // Without it Ctrl-C does what it did before.
+    let _ = signal_hook::flag::register_conditional_default(SIGINT, Arc::new(AtomicBool::new(true)));
+}
 
 /// SIGINT and SIGTERM, noticed from the moment this is made.
 pub(crate) struct Stop(Signals);

@@ -134,6 +134,16 @@ fn serve_ping_and_bench_work_together() {
 }
 
 #[test]
+fn an_interrupt_ends_what_is_under_way() {
+    let mut serve = Running::start(&["serve", "--size", "1MiB", "--json"]);
+    let session = serve.json_line()["session"].as_str().unwrap().to_owned();
+    let mut ping = Running::start(&["ping", &session, "--count", "1000000"]);
+    assert!(ping.line().contains("Moonrail"));
+    ping.signal("INT");
+    assert_eq!(ping.wait(), None, "it ends by the signal");
+}
+
+#[test]
 fn a_target_listens_on_the_port_it_was_given_or_fails() {
     let mut serve = Running::start(&["bench", "--mode", "target", "--buffer-size", "1MiB"]);
     let session = serve.line().trim().strip_prefix("session ").unwrap().to_owned();

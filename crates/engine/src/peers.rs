@@ -62,7 +62,7 @@ impl View {
             .map(|buffer| (buffer.addr, buffer.addr.saturating_add(buffer.length)))
             .collect();
         ranges.sort_unstable();
-        let target = Target { name: name.to_owned(), addresses, dialect, generation };
+        let target = Target { name: name.to_owned(), addresses, dialect, generation, same_host: None };
         Ok(Self { target, descriptor, handshake, fetched, ranges })
     }
 
