@@ -49,8 +49,9 @@ impl HttpDirectory {
 
     /// Makes room where the name was taken: `Ok` if the claim is worth repeating.
     fn evict(&self, name: &str, old: &[u8]) -> Result<(), MetadataError> {
+        let segment = self.server.get(&self.keys.ram(name))?;
         let owner = match RpcMeta::from_json(old) {
-            Ok(meta) => match liveness::ask(&meta, &self.client) {
+            Ok(meta) => match liveness::ask(&meta, segment.as_deref(), &self.client) {
                 Owner::Alive => {
                     let address = liveness::address_of(&meta);
                     let text =

@@ -223,6 +223,30 @@ fn a_dead_owner_is_replaced_and_its_buffers_are_never_seen_again() {
     });
 }
 
+/// Releases up to 0.3.7 publish a handshake port that they do not open when there is a metadata server.
+#[test]
+fn an_old_owner_that_only_serves_data_keeps_its_name() {
+    within(20, || {
+        let data = TcpListener::bind((V4, 0)).unwrap();
+        for url in [server_for_ever(), genuine_like_server()] {
+            let old = http(&url);
+            old.claim("nodeA", &at_port(dead_port())).unwrap();
+            let mut own = descriptor("nodeA", data.local_addr().unwrap().port());
+            (own.tcp_proto_version, own.tcp_data_host, own.moonrail) = (1, None, None);
+            old.publish(&own).unwrap();
+            let (_two, _, second) = engine(V4);
+            assert_eq!(http(&url).claim("nodeA", &meta(&second)).unwrap_err().kind, Kind::NameTaken);
+        }
+    });
+}
+
+/// A server that lives as long as the test's process.
+fn server_for_ever() -> String {
+    let (server, url) = server();
+    std::mem::forget(server);
+    url
+}
+
 #[test]
 fn a_genuine_server_that_never_replaces_is_cleaned_up_by_the_claim() {
     within(30, || {

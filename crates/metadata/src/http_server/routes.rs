@@ -117,9 +117,10 @@ async fn put(service: &Arc<Service>, key: &str, body: Body) -> Response {
 /// Asks the holder of a key whether it lives; how that is known, if not. Other requests are served meanwhile.
 async fn whether_gone(service: &Arc<Service>, taken: &Taken) -> Option<String> {
     let owner = taken.owner.clone()?;
+    let segment = taken.segment.clone();
     let _place = service.probes.acquire().await.ok()?;
     let client = service.client.clone();
-    match tokio::task::spawn_blocking(move || liveness::ask(&owner, &client)).await {
+    match tokio::task::spawn_blocking(move || liveness::ask(&owner, segment.as_deref(), &client)).await {
         Ok(Owner::Gone(reason)) => Some(reason),
         Ok(Owner::Alive) | Err(_) => None,
     }

@@ -45,6 +45,8 @@ pub(super) enum Written {
 pub(super) struct Taken {
     /// Where to ask, if the entry says so.
     pub(super) owner: Option<RpcMeta>,
+    /// Its descriptor, if it has published one.
+    pub(super) segment: Option<Bytes>,
     change: u64,
 }
 
@@ -77,7 +79,10 @@ impl Store {
             // An address belongs to one engine: the same one again is that engine, or the next at its old place.
             let same = owner.is_some() && old.owner == owner;
             if !same && !self.has_moved(key, old) {
-                return Written::Taken(Taken { owner: old.owner.clone(), change: old.change });
+                let segment = descriptor_key(key)
+                    .and_then(|key| self.entries.get(&key))
+                    .map(|entry| entry.value.clone());
+                return Written::Taken(Taken { owner: old.owner.clone(), segment, change: old.change });
             }
         }
         self.write_unique(key, value, owner)
