@@ -22,7 +22,13 @@ fn subject_with(lanes: usize, dialect: Dialect) -> Subject {
     .unwrap();
     Subject {
         path: Box::new(TcpPath::new(lanes)),
-        target: Target { name: "far".to_owned(), addresses: vec![server.address()], dialect, generation: 1 },
+        target: Target {
+            name: "far".to_owned(),
+            addresses: vec![server.address()],
+            dialect,
+            generation: 1,
+            same_host: None,
+        },
         far,
         keep: Box::new(server),
         refreshed: 0.into(),

@@ -94,7 +94,13 @@ fn run(
     entries: &[Entry],
 ) -> Result<(), Failure> {
     let path = TcpPath::new(4);
-    let target = Target { name: "old peer".to_owned(), addresses: vec![address], dialect, generation: 1 };
+    let target = Target {
+        name: "old peer".to_owned(),
+        addresses: vec![address],
+        dialect,
+        generation: 1,
+        same_host: None,
+    };
     let want = match opcode {
         Opcode::Read => moonrail_memory::Want::Write,
         Opcode::Write => moonrail_memory::Want::Read,

@@ -30,6 +30,8 @@ pub struct Target {
     pub dialect: Dialect,
     /// Grows with each fetch of the descriptor; lanes never outlive doubt about the process behind them.
     pub generation: u64,
+    /// How it is reached on its own host without a socket for the bytes; the same-host path's own text.
+    pub same_host: Option<String>,
 }
 
 /// A failed execution, with what the engine must know to decide on going on.

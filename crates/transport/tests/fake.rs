@@ -17,6 +17,7 @@ fn subject() -> Subject {
             addresses: Vec::new(),
             dialect: Dialect::MooncakeV2,
             generation: 1,
+            same_host: None,
         },
         keep: Box::new(()),
         refreshed: 0.into(),
