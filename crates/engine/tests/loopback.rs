@@ -4,40 +4,34 @@
 use std::time::{Duration, Instant};
 
 use moonrail::{Code, Config, Engine, Entry, MemoryRange, Notify, Opcode, RegionOptions, Request};
+use moonrail_transport::testkit::Side;
 
-/// Memory that outlives its registration and is only touched through raw reads and writes here.
+/// Memory of the test's own, registered with an engine by the test.
 struct Pool {
-    bytes: Vec<u8>,
+    range: MemoryRange,
+    _keep: Side,
 }
 
 impl Pool {
     fn new(len: usize, fill: impl Fn(usize) -> u8) -> Self {
-        Self {
-            bytes: {
-                let mut bytes = vec![0; len];
-                bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = fill(at));
-                bytes
-            },
-        }
+        let side = Side::new();
+        let range = side.range(len as u64);
+        let mut bytes = vec![0; len];
+        bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = fill(at));
+        Side::poke(range, &bytes);
+        Self { range, _keep: side }
     }
 
     fn addr(&self) -> u64 {
-        self.bytes.as_ptr().expose_provenance() as u64
+        self.range.addr()
     }
 
     fn register(&self, engine: &Engine) {
-        // SAFETY: the pool is dropped after the engine in every test here.
-        let range = unsafe { MemoryRange::assume_valid(self.addr(), self.bytes.len() as u64) }.unwrap();
-        engine.register(range, RegionOptions::default()).unwrap();
+        engine.register(self.range, RegionOptions::default()).unwrap();
     }
 
     fn bytes(&self) -> Vec<u8> {
-        let mut copy = vec![0; self.bytes.len()];
-        let first: *const u8 = std::ptr::with_exposed_provenance(self.addr() as usize);
-        // SAFETY: in bounds, and no transfer is running. By address, since a peer may have changed the bytes behind
-        // the compiler's back.
-        unsafe { first.copy_to_nonoverlapping(copy.as_mut_ptr(), copy.len()) };
-        copy
+        Side::peek(self.range)
     }
 }
 

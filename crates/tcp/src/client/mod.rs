@@ -3,6 +3,7 @@
 //! A call takes a lane for itself and does the socket work on its own thread, so that a small transfer needs
 //! no hand-over; calls that find every lane taken wait for one.
 
+mod drive;
 mod exchange;
 mod failure;
 mod lane;
@@ -76,7 +77,7 @@ impl TcpPath {
         }
         let bulk = work.entries.len() > BULK_ENTRIES || work.bytes() > BULK_BYTES;
         let mut lane = pool.acquire(target, work, bulk, control)?;
-        exchange::run(&mut lane, target, work, control)?;
+        drive::run(&mut lane, target, work, control)?;
         lane.keep();
         Ok(())
     }

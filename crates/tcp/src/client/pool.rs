@@ -9,7 +9,18 @@ use parking_lot::{Condvar, Mutex};
 
 use super::failure::{self, Reached};
 use super::lane::Lane;
-use super::v1::ClosingRule;
+
+/// What a v1 server does with the connection after a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum ClosingRule {
+    /// Not learnt yet.
+    #[default]
+    Unknown,
+    /// It closes (up to 0.3.9).
+    ClosesEach,
+    /// It keeps it open (from 0.3.10).
+    KeepsOpen,
+}
 
 /// Up to `max` lanes to one data endpoint.
 pub(super) struct Pool {

@@ -16,24 +16,12 @@ use moonrail_sys::poll::{Interest, wait};
 use moonrail_transport::{Code, Control, Failure, Opcode, Stage, Target, Work};
 use moonrail_wire::data::{DataVersion, HEADER_LEN, Op, RequestHeader};
 
-use super::exchange::{Pipelined, drive, is_fault, is_transient};
+use super::drive::{Pipelined, drive, is_fault, is_transient};
 use super::failure::{self, Reached, failed};
 use super::lane::Lane;
-use super::pool::Pool;
+use super::pool::{ClosingRule, Pool};
 use super::receive::Incoming;
 use super::send::Outgoing;
-
-/// What a v1 server does with the connection after a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum ClosingRule {
-    /// Not learnt yet.
-    #[default]
-    Unknown,
-    /// It closes (up to 0.3.9).
-    ClosesEach,
-    /// It keeps it open (from 0.3.10).
-    KeepsOpen,
-}
 
 pub(super) fn execute(
     pool: &Arc<Pool>,

@@ -329,24 +329,9 @@ impl Connection {
     }
 
     fn send_replies(&mut self, shared: &Shared, budget: u64) -> io::Result<u64> {
-        let mut total = 0;
-        while !self.replies.is_empty() && total < budget {
-            match nothing_yet(self.replies.send(self.stream.as_fd())) {
-                Ok(Some(sent)) => total += sent,
-                Ok(None) => break,
-                Err(error) => {
-                    if errno::is_bad_address(&error) {
-                        shared.counters.refused.fetch_add(1, Relaxed);
-                        warn!(
-                            "registered memory read by {} is not mapped: freed without unregister?",
-                            self.peer
-                        );
-                    }
-                    return Err(error);
-                }
-            }
-        }
-        Ok(total)
+        let Self { stream, replies, .. } = self;
+        let outcome = flush(budget, || if replies.is_empty() { Ok(0) } else { replies.send(stream.as_fd()) });
+        outcome.inspect_err(|error| unreadable(shared, self.peer, error))
     }
 }
 
@@ -360,6 +345,26 @@ fn verb(op: Op) -> &'static str {
     match op {
         Op::Read => "read",
         Op::Write => "write",
+    }
+}
+
+/// Sends until the socket is full, `send` has nothing left (0) or `budget` is used up; returns the bytes sent.
+pub(super) fn flush(budget: u64, mut send: impl FnMut() -> io::Result<u64>) -> io::Result<u64> {
+    let mut total = 0;
+    while total < budget {
+        match nothing_yet(send())? {
+            None | Some(0) => break,
+            Some(sent) => total += sent,
+        }
+    }
+    Ok(total)
+}
+
+/// Counts and tells a read of memory that is registered but not mapped.
+pub(super) fn unreadable(shared: &Shared, peer: SocketAddr, error: &io::Error) {
+    if errno::is_bad_address(error) {
+        shared.counters.refused.fetch_add(1, Relaxed);
+        warn!("registered memory read by {peer} is not mapped: freed without unregister?");
     }
 }
 

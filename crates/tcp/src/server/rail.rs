@@ -16,7 +16,7 @@ use moonrail_wire::rail::{
 use tracing::warn;
 
 use super::Shared;
-use super::connection::{TURN_BYTES, Turn, nothing_yet};
+use super::connection::{TURN_BYTES, Turn, flush, nothing_yet, unreadable};
 use super::rail_answers::Answers;
 
 /// Largest payload taken in one frame.
@@ -303,24 +303,9 @@ impl RailLane {
     }
 
     fn send_answers(&mut self, shared: &Shared, budget: u64) -> io::Result<u64> {
-        let mut total = 0;
-        while !self.answers.is_empty() && total < budget {
-            match nothing_yet(self.answers.send(self.stream.as_fd())) {
-                Ok(Some(sent)) => total += sent,
-                Ok(None) => break,
-                Err(error) => {
-                    if errno::is_bad_address(&error) {
-                        shared.counters.refused.fetch_add(1, Relaxed);
-                        warn!(
-                            "registered memory read by {} is not mapped: freed without unregister?",
-                            self.peer
-                        );
-                    }
-                    return Err(error);
-                }
-            }
-        }
-        Ok(total)
+        let Self { stream, answers, .. } = self;
+        let outcome = flush(budget, || if answers.is_empty() { Ok(0) } else { answers.send(stream.as_fd()) });
+        outcome.inspect_err(|error| unreadable(shared, self.peer, error))
     }
 }
 
