@@ -120,10 +120,18 @@ fn wheels(context: &Context<'_>) -> StepResult {
 
 fn interop(context: &Context<'_>) -> StepResult {
     match system::genuine_libraries(context.workspace) {
-        Ok(()) => pytest(context, "tests/interop"),
+        Ok(()) => pytest(context, "tests/interop").and_then(|_| metadata_interop(context)),
         Err(system::Missing::NeedsRoot(why)) => Ok(Outcome::Skipped(why)),
         Err(system::Missing::Failed(why)) => Err(why),
     }
+}
+
+/// The metadata crate against the genuine release that the step before has installed.
+fn metadata_interop(context: &Context<'_>) -> StepResult {
+    let python = context.workspace.require(".cache/interop/0.3.13.post1/bin/python")?;
+    let mut command = process::cargo(context.workspace);
+    command.args(["test", "--locked", "--package", "moonrail-metadata", "--test", "genuine", "--"]);
+    pass(command.args(["--ignored", "--skip", "an_old_"]).env("MOONRAIL_GENUINE_PYTHON", python))
 }
 
 fn pytest(context: &Context<'_>, folder: &str) -> StepResult {
