@@ -209,3 +209,23 @@ fn a_status_that_is_none_is_a_protocol_error_that_shows_the_bytes() {
     assert_eq!(failure.error.code(), Code::ProtocolError, "{failure}");
     assert!(failure.to_string().contains("48, 54, 54, 50"), "{failure}");
 }
+
+#[test]
+fn unregistering_local_memory_does_not_wait_for_a_mute_peer() {
+    for dialect in [Dialect::MooncakeV1, Dialect::MooncakeV2, Dialect::Rail { epoch: 1 }] {
+        let near = Side::new();
+        let local = near.buffer(&[7; 64]);
+        let (address, ..) = peer(Habit::Mute, 64);
+        thread::scope(|scope| {
+            let near = &near;
+            let call = scope.spawn(move || {
+                run(address, dialect, near, Opcode::Write, &[Entry { local, remote: 0, len: 64 }])
+            });
+            thread::sleep(Duration::from_millis(50));
+            let since = Instant::now();
+            near.free(local);
+            assert!(since.elapsed() < Duration::from_millis(500));
+            assert_eq!(call.join().unwrap().unwrap_err().error.code(), Code::Cancelled);
+        });
+    }
+}

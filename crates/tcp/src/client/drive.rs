@@ -142,6 +142,7 @@ pub(super) fn drive(
         if let Some(stop) = (control.stop)() {
             return Err(failure::stopped(target, work, here, stop));
         }
+        failure::check_revoked(target, work, here, now - last_progress)?;
         let Some(slice) = control.slice(now, last_progress + control.progress) else {
             return Err(failure::stalled(target, work, here, (now - last_progress).as_secs_f64()));
         };

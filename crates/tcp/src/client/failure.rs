@@ -1,8 +1,12 @@
 //! How the client's failures read.
 
 use std::io;
+use std::time::Duration;
 
 use moonrail_transport::{Code, Error, Failure, Opcode, Retry, Stage, Stop, Target, Work};
+
+/// How long a transfer may stand still before it lets go of memory that is being unregistered.
+const LETS_GO: Duration = Duration::from_millis(100);
 
 /// How far an exchange had come when it failed.
 #[derive(Debug, Clone, Copy)]
@@ -89,6 +93,20 @@ pub(super) fn stopped(target: &Target, work: &Work<'_>, reached: Reached, stop: 
         Stop::Interrupted => (Code::Interrupted, "a signal interrupted the transfer"),
     };
     failed(target, work, reached, code, Stage::Transfer, message.to_owned())
+}
+
+/// A transfer that stands still lets go of memory that is being unregistered: the fence must not depend on a peer.
+pub(super) fn check_revoked(
+    target: &Target,
+    work: &Work<'_>,
+    reached: Reached,
+    still: Duration,
+) -> Result<(), Failure> {
+    if still < LETS_GO || !work.holds.any_revoked() {
+        return Ok(());
+    }
+    let message = "local memory of the transfer was unregistered while the peer did not move".to_owned();
+    Err(failed(target, work, reached, Code::Cancelled, Stage::Transfer, message))
 }
 
 /// The call's own deadline passed.

@@ -253,6 +253,7 @@ impl Progress {
         if control.expired(now) {
             return Err(failure::deadline(target, work, reached, Stage::Transfer));
         }
+        failure::check_revoked(target, work, reached, now - self.last)?;
         let Some(slice) = control.slice(now, self.last + control.progress) else {
             return Err(failure::stalled(target, work, reached, (now - self.last).as_secs_f64()));
         };
