@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use moonrail_memory::{ManagedBuffers, RegionTable};
@@ -219,6 +219,7 @@ fn build(
         descriptor: directory.is_p2p().then(|| Arc::clone(&own)),
         inbox: Arc::clone(&inbox),
         v1_clients: config.v1_clients,
+        refused: AtomicU64::new(0),
     };
     let limits = Limits { max_len: config.handshake_max_len, ..Limits::default() };
     let options = ServerOptions {

@@ -1,11 +1,13 @@
 //! The answers of this engine's handshake port.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use moonrail_metadata::HandshakeHandler;
 use moonrail_wire::data::DataVersion;
 use moonrail_wire::handshake::Notify;
 use moonrail_wire::segment::SegmentDescriptor;
+use tracing::warn;
 
 use crate::config::V1Clients;
 use crate::descriptor::OwnDescriptor;
@@ -16,6 +18,8 @@ pub(crate) struct Handler {
     pub descriptor: Option<Arc<OwnDescriptor>>,
     pub inbox: Arc<Inbox>,
     pub v1_clients: V1Clients,
+    /// Handshakes refused so far.
+    pub refused: AtomicU64,
 }
 
 impl HandshakeHandler for Handler {
@@ -29,13 +33,19 @@ impl HandshakeHandler for Handler {
 
     fn refuse(&self, caller: Option<&SegmentDescriptor>) -> Option<String> {
         let caller = caller?;
-        let old = self.v1_clients == V1Clients::Refuse && caller.data_version() == DataVersion::V1;
-        old.then(|| {
-            format!(
-                "{} ({}) speaks data protocol v1 and could not be told of a refused write (MOONRAIL_V1_CLIENTS=refuse)",
-                caller.name,
-                caller.release_line()
-            )
-        })
+        if self.v1_clients == V1Clients::Serve || caller.data_version() != DataVersion::V1 {
+            return None;
+        }
+        let reason = format!(
+            "{} ({}) speaks data protocol v1 and could not be told of a refused write (MOONRAIL_V1_CLIENTS=refuse)",
+            caller.name,
+            caller.release_line()
+        );
+        // The first ones are each told; a flood of them is not.
+        let count = self.refused.fetch_add(1, Ordering::Relaxed);
+        if count < 16 || count.is_power_of_two() {
+            warn!("refused a handshake: {reason}");
+        }
+        Some(reason)
     }
 }
