@@ -20,7 +20,11 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Jobs only wait in system calls; a small stack is enough.
 const STACK: usize = 512 << 10;
 
-type Job = Box<dyn FnOnce() + Send>;
+type Job = Box<dyn FnOnce() -> Option<Wake> + Send>;
+
+/// Wakes whoever waits for a job. It is called when the job's thread already counts as free: a caller that makes
+/// one call after the other then keeps using the same thread. Must not block.
+pub(crate) type Wake = Box<dyn FnOnce() + Send>;
 
 /// Runs jobs in the background. Dropping it lets running jobs end by themselves and drops the waiting ones.
 pub(crate) struct Background {
@@ -71,7 +75,9 @@ impl Background {
                 && let Some(job) = state.jobs.pop_front()
             {
                 drop(state);
-                job();
+                if let Some(wake) = job() {
+                    wake();
+                }
             }
         }
     }
@@ -89,8 +95,10 @@ impl Background {
         let filled = Arc::clone(&slot);
         self.run(Box::new(move || {
             let result = job();
-            *filled.0.lock() = Some(result);
-            filled.1.notify_all();
+            Some(Box::new(move || {
+                *filled.0.lock() = Some(result);
+                filled.1.notify_all();
+            }))
         }));
         let mut result = slot.0.lock();
         loop {
@@ -122,10 +130,18 @@ fn work(shared: &Shared) {
         if let Some(job) = state.jobs.pop_front() {
             drop(state);
             // A panic in a job is a defect; it must not take the thread's place in the count with it.
-            if std::panic::catch_unwind(AssertUnwindSafe(job)).is_err() {
+            let wake = std::panic::catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|_| {
                 error!("a background job panicked");
-            }
+                None
+            });
             state = shared.state.lock();
+            if let Some(wake) = wake {
+                state.idle += 1;
+                drop(state);
+                wake();
+                state = shared.state.lock();
+                state.idle -= 1;
+            }
             continue;
         }
         if state.closed {

@@ -79,8 +79,10 @@ impl Inner {
                 running.remove(&name);
             }
             drop(running);
-            *job.outcome.lock() = Some(outcome);
-            job.done.notify_all();
+            Some(Box::new(move || {
+                *job.outcome.lock() = Some(outcome);
+                job.done.notify_all();
+            }))
         }));
         fetch
     }

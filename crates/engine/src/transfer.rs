@@ -63,6 +63,7 @@ impl Engine {
             // The completion may be the last to know of the engine; nothing of it is used after this.
             drop(job);
             handle.finish(outcome);
+            None
         }));
         Ok(completion)
     }

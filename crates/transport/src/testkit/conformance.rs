@@ -249,6 +249,7 @@ pub fn unregister_is_a_fence(subject: &Subject) {
     let range = subject.far.range(len as u64);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stopped = StopAtEnd(&stop);
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let entry = Entry { local, remote: range.addr(), len: len as u64 };
@@ -266,6 +267,14 @@ pub fn unregister_is_a_fence(subject: &Subject) {
             assert!(Side::peek(range) == pattern, "round {round}: a byte changed behind the fence");
             subject.far.regions.register(range, RegionOptions::default()).expect("a free range");
         }
-        stop.store(true, Ordering::Relaxed);
     });
+}
+
+/// Ends the writers when the check ends, also by a panic: the scope waits for them.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
