@@ -19,7 +19,7 @@ MIB = 1 << 20
 # SGLang and vLLM: prefill writes into decode
 
 
-def test_vllm_ten_workers_write_to_one_session(pair: Pair) -> None:
+def test_vllm_ten_workers_write_to_one_peer(pair: Pair) -> None:
     """A pool of ten threads, each with batches of its own, all to one session."""
     node, target = pair.initiator, pair.target
     workers, count, size = 10, 400, 4 * KIB

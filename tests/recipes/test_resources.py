@@ -29,7 +29,7 @@ def settled(node: Node) -> tuple[int, int, int]:
 
 
 def flat(node: Node, before: tuple[int, int, int], grown_kib: int = 8 << 10, files: int = 0, threads: int = 2) -> None:
-    """Nothing grew with the work done; a helper thread may come and go."""
+    """Nothing grew with the work done; a worker thread may come and go."""
     after = settled(node)
     assert after[0] - before[0] < grown_kib, f"RSS {before[0]} -> {after[0]} KiB"
     assert after[1] - before[1] <= files, f"files {before[1]} -> {after[1]}"

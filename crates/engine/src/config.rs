@@ -38,6 +38,20 @@ pub enum V1Clients {
     Refuse,
 }
 
+/// Which ways of moving bytes an engine may use and offers to its peers. TCP is always one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Paths {
+    /// Cross-memory copies between processes of one host and user.
+    pub shm: bool,
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        Self { shm: true }
+    }
+}
+
 /// What an engine is told when it is made. Start from [`Config::new`] and change fields.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -57,6 +71,8 @@ pub struct Config {
     pub ports: RangeInclusive<u16>,
     /// Time limits.
     pub timeouts: Timeouts,
+    /// Ways of moving bytes. Default all.
+    pub paths: Paths,
     /// Connections to one peer at most. Default 4.
     pub lanes_per_peer: usize,
     /// Several clusters may share one metadata server under ids of their own.
@@ -84,6 +100,7 @@ impl Config {
             listen: None,
             ports: 15000..=17000,
             timeouts: Timeouts::default(),
+            paths: Paths::default(),
             lanes_per_peer: 4,
             cluster_id: None,
             v1_clients: V1Clients::default(),

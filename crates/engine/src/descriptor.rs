@@ -16,6 +16,8 @@ pub(crate) struct OwnDescriptor {
     pub data_host: String,
     pub data_port: u16,
     pub epoch: u64,
+    /// How processes of this host reach the memory, if they may.
+    same_host: Option<String>,
     regions: Arc<RegionTable>,
     /// The JSON of the last table version asked for.
     rendered: Mutex<Option<(u64, Arc<[u8]>)>>,
@@ -27,9 +29,10 @@ impl OwnDescriptor {
         data_host: String,
         data_port: u16,
         epoch: u64,
+        same_host: Option<String>,
         regions: Arc<RegionTable>,
     ) -> Self {
-        Self { name, data_host, data_port, epoch, regions, rendered: Mutex::new(None) }
+        Self { name, data_host, data_port, epoch, same_host, regions, rendered: Mutex::new(None) }
     }
 
     /// With every registered buffer, in order of registration.
@@ -69,6 +72,7 @@ impl OwnDescriptor {
                 epoch: self.epoch,
                 names: Vec::new(),
                 rail: Some(RailOffer { features: 0, max: rail::VERSION, min: rail::VERSION }),
+                same_host: self.same_host.clone(),
             }),
         }
     }

@@ -7,12 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use moonrail_memory::{ManagedBuffers, RegionTable};
 use moonrail_metadata::{Directory, HandshakeClient, HandshakeServer, HandshakeTimeouts, Limits};
+use moonrail_shm::{ShmPath, ShmServer};
 use moonrail_sys::process::{self, ForkGuard};
 use moonrail_tcp::{ServerOptions, TcpPath, TcpServer};
-use moonrail_transport::{Code, Error, Path, Stage};
+use moonrail_transport::{Code, Error, Stage};
 use moonrail_wire::RpcMeta;
 use parking_lot::Mutex;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::background::Background;
 use crate::config::{Config, V1Clients};
@@ -24,6 +25,7 @@ use crate::listen::{self, Ports};
 use crate::notify::{Inbox, Notify};
 use crate::peers::Peers;
 use crate::report::EngineReport;
+use crate::route::Routes;
 
 /// A transfer engine. Clones share the same engine; it ends when [`Engine::shutdown`] is called or the last clone
 /// is dropped. Every method may be called from any thread; in a forked child every one fails at once.
@@ -44,7 +46,7 @@ pub(crate) struct Inner {
     pub client: HandshakeClient,
     pub peers: Peers,
     pub fetches: Fetches,
-    pub tcp: TcpPath,
+    pub routes: Routes,
     pub background: Background,
     pub inbox: Arc<Inbox>,
     pub publishing: Mutex<()>,
@@ -58,6 +60,8 @@ pub(crate) struct Inner {
 struct Servers {
     data: TcpServer,
     handshake: HandshakeServer,
+    /// Held for its thread.
+    _shm: Option<ShmServer>,
 }
 
 impl Engine {
@@ -122,14 +126,14 @@ impl Engine {
     pub fn report(&self) -> Result<EngineReport, Error> {
         let inner = self.usable()?;
         let servers = inner.servers.lock();
-        let Servers { data, handshake } = servers.as_ref().ok_or_else(errors::closed)?;
+        let Servers { data, handshake, .. } = servers.as_ref().ok_or_else(errors::closed)?;
         let counters = data.counters();
         Ok(EngineReport {
             name: inner.own.name.clone(),
             epoch: inner.own.epoch,
             handshake: handshake.local_addr(),
             data: data.address(),
-            paths: vec![inner.tcp.name()],
+            paths: inner.routes.names(),
             fallbacks: inner.fallbacks.clone(),
             regions: inner.regions.snapshot().len(),
             registered_bytes: inner.regions.registered_bytes(),
@@ -206,14 +210,17 @@ fn build(
     directory: Box<dyn Directory>,
     client: HandshakeClient,
     ports: Ports,
-    fallbacks: Vec<String>,
+    mut fallbacks: Vec<String>,
 ) -> Result<Inner, Error> {
     let cannot = |what| move |error: std::io::Error| errors::system(Stage::Initialize, what, &error);
     let rpc_port = ports.handshake.local_addr().map_err(cannot("cannot read the handshake port"))?.port();
     let data_port = ports.data.local_addr().map_err(cannot("cannot read the data port"))?.port();
     let regions = Arc::new(RegionTable::new());
-    let own =
-        Arc::new(OwnDescriptor::new(ports.name, ports.host, data_port, new_epoch(), Arc::clone(&regions)));
+    let epoch = new_epoch();
+    let shm = start_shm(&config, &regions, epoch, &mut fallbacks);
+    let contact = shm.as_ref().map(|shm| shm.contact().to_string());
+    let own = OwnDescriptor::new(ports.name, ports.host, data_port, epoch, contact, Arc::clone(&regions));
+    let own = Arc::new(own);
     let inbox = Arc::new(Inbox::new(config.max_notifies));
     let handler = Handler {
         descriptor: directory.is_p2p().then(|| Arc::clone(&own)),
@@ -239,17 +246,39 @@ fn build(
         client,
         peers: Peers::default(),
         fetches: Fetches::default(),
-        tcp: TcpPath::new(config.lanes_per_peer),
+        routes: Routes::new(config.paths.shm.then(ShmPath::new), TcpPath::new(config.lanes_per_peer)),
         background: Background::new(),
         inbox,
         publishing: Mutex::new(()),
-        servers: Mutex::new(Some(Servers { data, handshake })),
+        servers: Mutex::new(Some(Servers { data, handshake, _shm: shm })),
         rpc_port,
         fallbacks,
         closed: AtomicBool::new(false),
         fork_guard: ForkGuard::new(),
         config,
     })
+}
+
+/// Offers the memory to processes of this host. That it cannot is no failure: they come over TCP then.
+fn start_shm(
+    config: &Config,
+    regions: &Arc<RegionTable>,
+    epoch: u64,
+    fallbacks: &mut Vec<String>,
+) -> Option<ShmServer> {
+    if !config.paths.shm {
+        return None;
+    }
+    match ShmServer::start(Arc::clone(regions), epoch) {
+        Ok(server) => Some(server),
+        Err(error) => {
+            let fallback =
+                format!("processes of this host cannot reach the memory by the same-host path: {error}");
+            info!("{fallback}");
+            fallbacks.push(fallback);
+            None
+        }
+    }
 }
 
 fn check_protocol(config: &Config) -> Result<Vec<String>, Error> {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use moonrail_transport::{Code, Control, Error, Path, Retry, Stage, Stop, WAIT_SLICE};
+use moonrail_transport::{Code, Control, Error, Retry, Stage, Stop, WAIT_SLICE};
 use parking_lot::{Condvar, Mutex};
 
 use crate::engine::Inner;
@@ -93,11 +93,14 @@ impl Inner {
             .directory
             .lookup(name, &self.own.introduction())
             .map_err(|error| errors::metadata(Stage::Resolve, name, &error))?;
-        let view = Arc::new(View::new(name, located, began, generation, self.config.force_v1)?);
+        let mut view = View::new(name, located, began, generation, self.config.force_v1)?;
+        self.routes.settle(&mut view.target);
+        let view = Arc::new(view);
         if let Some(before) = self.peers.put(Arc::clone(&view))
-            && before.target.addresses != view.target.addresses
+            && (before.target.addresses != view.target.addresses
+                || before.target.same_host != view.target.same_host)
         {
-            self.tcp.forget(&before.target);
+            self.routes.forget(&before.target);
         }
         Ok(view)
     }

@@ -34,10 +34,11 @@ mod peers;
 mod registration;
 mod report;
 mod request;
+mod route;
 mod transfer;
 
 pub use completion::Completion;
-pub use config::{Config, Timeouts, V1Clients};
+pub use config::{Config, Paths, Timeouts, V1Clients};
 pub use engine::Engine;
 pub use moonrail_memory::{Access, MemoryRange, RangeError, RegionOptions};
 pub use moonrail_metadata::{MetadataServer, ServerLimits};

@@ -62,7 +62,9 @@ impl View {
             .map(|buffer| (buffer.addr, buffer.addr.saturating_add(buffer.length)))
             .collect();
         ranges.sort_unstable();
-        let target = Target { name: name.to_owned(), addresses, dialect, generation, same_host: None };
+        let same_host = descriptor.moonrail.as_ref().and_then(|extension| extension.same_host.clone());
+        let same_host = same_host.filter(|_| !force_v1);
+        let target = Target { name: name.to_owned(), addresses, dialect, generation, same_host };
         Ok(Self { target, descriptor, handshake, fetched, ranges })
     }
 

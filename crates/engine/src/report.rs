@@ -43,7 +43,11 @@ pub struct PeerReport {
     pub release: String,
     /// The protocol its segment names.
     pub protocol: String,
-    /// What carries transfers to it: `rail`, `mooncake-v2` or `mooncake-v1`.
+    /// The path of the next transfer: `shm` or `tcp`.
+    pub path: &'static str,
+    /// Why a peer of this host is not reached by `shm`, once that was tried.
+    pub why_not_shm: Option<String>,
+    /// What is spoken to it over TCP: `rail`, `mooncake-v2` or `mooncake-v1`.
     pub dialect: &'static str,
     /// Version of Mooncake's data protocol that it speaks: 1 or 2.
     pub data_version: u32,

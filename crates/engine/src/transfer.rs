@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use moonrail_memory::{HoldSet, Want};
-use moonrail_transport::{
-    Code, Control, Dialect, Entry, Error, Failure, Opcode, Path, Retry, Stage, Stop, Work,
-};
+use moonrail_transport::{Code, Control, Dialect, Entry, Error, Failure, Opcode, Retry, Stage, Stop, Work};
 use moonrail_wire::handshake::Notify as WireNotify;
 
 use crate::completion::Completion;
@@ -114,7 +112,7 @@ impl Engine {
     pub fn peer(&self, name: &str) -> Result<PeerReport, Error> {
         let inner = self.usable()?;
         let view = inner.fetch(name, Instant::now(), &inner.control(None, 0, &|| None))?;
-        Ok(report(&view))
+        Ok(report(&view, inner.routes.chosen(&view.target)))
     }
 
     /// The address of the first buffer that the peer registered.
@@ -175,7 +173,7 @@ impl Inner {
             if let Some(index) = view.first_outside(work.entries) {
                 return Err(view.outside(index, work.entries, earlier_epoch));
             }
-            let Err(failure) = self.tcp.execute(&view.target, work, control) else { return Ok(()) };
+            let Err(failure) = self.routes.execute(&view.target, work, control) else { return Ok(()) };
             if failure.stale {
                 self.peers.drop_view(peer, view.target.generation);
             }
@@ -230,7 +228,7 @@ fn worth_another_try(failure: &Failure) -> bool {
         && matches!(failure.error.code(), Code::PeerGone | Code::PeerUnreachable | Code::RemoteRefused)
 }
 
-fn report(view: &View) -> PeerReport {
+fn report(view: &View, (path, why_not_shm): (&'static str, Option<String>)) -> PeerReport {
     let descriptor = &view.descriptor;
     let extension = descriptor.moonrail.as_ref();
     PeerReport {
@@ -240,6 +238,8 @@ fn report(view: &View) -> PeerReport {
             None => descriptor.release_line().to_string(),
         },
         protocol: descriptor.protocol.clone(),
+        path,
+        why_not_shm,
         dialect: match view.target.dialect {
             Dialect::Rail { .. } => "rail",
             Dialect::MooncakeV2 => "mooncake-v2",

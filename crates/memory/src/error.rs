@@ -82,17 +82,31 @@ pub enum UnregisterError {
     /// The region is out of the table, and no transfer can begin on it, but transfers still hold its memory, which must
     /// not be freed yet. Unregistering the same address again waits once more.
     #[error(
-        "{region} is still held by {holds} transfers after {} ms; its memory must not be freed yet",
-        .waited.as_millis()
+        "{region} is still held by {} after {} ms; its memory must not be freed yet",
+        Holders(*.holds, *.outside), .waited.as_millis()
     )]
     Busy {
         /// The region.
         region: RegionSpan,
-        /// Holds left on it.
+        /// Holds left on it in this process.
         holds: u64,
+        /// A process of this host (its number) that is in the middle of a copy there, and does not end it.
+        outside: Option<u32>,
         /// How long the holds were waited for.
         waited: Duration,
     },
+}
+
+struct Holders(u64, Option<u32>);
+
+impl fmt::Display for Holders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Holders(holds, None) => write!(f, "{holds} transfers"),
+            Holders(0, Some(pid)) => write!(f, "process {pid} of this host, which is stopped or slow"),
+            Holders(holds, Some(pid)) => write!(f, "{holds} transfers and by process {pid} of this host"),
+        }
+    }
 }
 
 struct Inside<'a>(&'a Option<RegionSpan>);

@@ -9,11 +9,13 @@
 //! Regions are known by address, and addresses come from outside (another process, another language), so no Rust
 //! reference to registered memory is ever made here: the kernel copies, and a bad address is an EFAULT.
 
+pub mod cross;
 mod error;
 mod hold;
 mod hold_set;
 pub mod io;
 mod managed;
+mod outside;
 mod range;
 mod region;
 mod table;
@@ -22,6 +24,7 @@ pub use error::{HoldError, HoldMiss, RegionSpan, RegisterError, UnregisterError}
 pub use hold::Hold;
 pub use hold_set::HoldSet;
 pub use managed::{AllocateError, FreeError, ManagedBuffers};
+pub use outside::Outside;
 pub use range::{MemoryRange, RangeError};
 pub use region::{Access, RegionInfo, RegionOptions, Want};
 pub use table::{RegionTable, RevokeHook};

@@ -33,6 +33,12 @@ impl MemoryRange {
         Ok(MemoryRange { addr, len })
     }
 
+    /// The `len` bytes from `offset` on, which are vouched for as the whole is; `None` for an empty or outer range.
+    pub fn part(self, offset: u64, len: u64) -> Option<MemoryRange> {
+        let addr = self.addr.checked_add(offset)?;
+        (len > 0 && self.contains(addr, len)).then_some(MemoryRange { addr, len })
+    }
+
     /// The first address.
     #[inline]
     pub fn addr(self) -> u64 {

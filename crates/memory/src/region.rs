@@ -3,7 +3,7 @@
 //! Owns the atomic state that makes unregistering a fence. It must not know the table that lists it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
@@ -102,6 +102,8 @@ pub(crate) struct Region {
     /// Twice the number of holds, plus [`REVOKED`]. One word, so that the last drop and the revocation cannot miss each
     /// other: whichever comes second sees the first.
     state: AtomicU64,
+    /// Set once the region is revoked and no user outside this process can be in the middle of a copy there.
+    fenced: AtomicBool,
     waiting: Mutex<()>,
     released: Condvar,
 }
@@ -118,6 +120,7 @@ impl Region {
                 access: options.access,
             },
             state: AtomicU64::new(0),
+            fenced: AtomicBool::new(false),
             waiting: Mutex::new(()),
             released: Condvar::new(),
         }
@@ -151,6 +154,19 @@ impl Region {
 
     pub(crate) fn holds(&self) -> u64 {
         self.state.load(Ordering::Acquire) / ONE_HOLD
+    }
+
+    pub(crate) fn set_fenced(&self) {
+        self.fenced.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn fenced(&self) -> bool {
+        self.fenced.load(Ordering::Acquire)
+    }
+
+    /// Holds on the revoked region, counting all users outside as one.
+    pub(crate) fn in_use(&self) -> u64 {
+        self.holds() + u64::from(!self.fenced())
     }
 
     /// Waits until nothing holds the revoked region; the number of holds left at `deadline` (`None`: no deadline).

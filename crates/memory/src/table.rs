@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 
+use crate::outside::fence_outside;
 use crate::region::Region;
 use crate::{
-    Hold, HoldError, HoldMiss, HoldSet, MemoryRange, RegionInfo, RegionOptions, RegionSpan, RegisterError,
-    UnregisterError, Want,
+    Hold, HoldError, HoldMiss, HoldSet, MemoryRange, Outside, RegionInfo, RegionOptions, RegionSpan,
+    RegisterError, UnregisterError, Want,
 };
 
 /// Called after regions were revoked and before their holds are waited for, on the unregistering thread, with no lock of
@@ -37,6 +38,7 @@ struct Regions {
     next_generation: u64,
     /// Of the regions that are not revoked.
     bytes: u64,
+    outside: Vec<Arc<dyn Outside>>,
 }
 
 impl RegionTable {
@@ -51,9 +53,12 @@ impl RegionTable {
     /// See [`RegisterError`]; nothing has changed then.
     pub fn register(&self, range: MemoryRange, options: RegionOptions) -> Result<RegionInfo, RegisterError> {
         let mut regions = self.regions.write();
-        let region = regions.insert(range, options)?;
+        let info = regions.insert(range, options)?.info.clone();
+        for outside in &regions.outside {
+            outside.registered(&mut std::iter::once(&info));
+        }
         self.changed();
-        Ok(region.info.clone())
+        Ok(info)
     }
 
     /// Registers all ranges or none, in O(n log n).
@@ -71,15 +76,18 @@ impl RegionTable {
         let mut inserted = Vec::with_capacity(entries.len());
         for (index, (range, options)) in entries.into_iter().enumerate() {
             match regions.insert(range, options) {
-                Ok(region) => inserted.push(region.info.addr),
+                Ok(region) => inserted.push(Arc::clone(region)),
                 Err(error) => {
                     // Nobody has seen them: the lock was not let go.
-                    for start in inserted {
-                        regions.withdraw(start);
+                    for region in inserted {
+                        regions.withdraw(region.info.addr);
                     }
                     return Err((index, error));
                 }
             }
+        }
+        for outside in &regions.outside {
+            outside.registered(&mut inserted.iter().map(|region| &region.info));
         }
         self.changed();
         Ok(())
@@ -111,17 +119,18 @@ impl RegionTable {
         let began = Instant::now();
         // Beyond the clock's range means without limit.
         let deadline = began.checked_add(patience);
-        let leaving = self.revoke(starts)?;
+        let (leaving, outside) = self.revoke(starts)?;
         for hook in self.hooks.read().iter() {
             hook();
         }
+        let holders = fence_outside(&outside, &leaving, deadline);
         let mut busy = None;
         for (index, region) in leaving.iter().enumerate() {
             let holds = region.wait_released(deadline);
-            if holds != 0 && busy.is_none() {
-                let error =
-                    UnregisterError::Busy { region: region.info.span(), holds, waited: began.elapsed() };
-                busy = Some((index, error));
+            let outside = holders.get(&index).copied();
+            if (holds != 0 || outside.is_some()) && busy.is_none() {
+                let (region, waited) = (region.info.span(), began.elapsed());
+                busy = Some((index, UnregisterError::Busy { region, holds, outside, waited }));
             }
         }
         let mut regions = self.regions.write();
@@ -132,7 +141,7 @@ impl RegionTable {
     }
 
     /// Marks all regions as revoked, or none if one is missing.
-    fn revoke(&self, starts: &[u64]) -> Result<Vec<Arc<Region>>, (usize, UnregisterError)> {
+    fn revoke(&self, starts: &[u64]) -> Result<Leaving, (usize, UnregisterError)> {
         let mut regions = self.regions.write();
         let mut leaving = Vec::with_capacity(starts.len());
         let mut twice = std::collections::HashSet::with_capacity(starts.len());
@@ -148,14 +157,20 @@ impl RegionTable {
                 }
             }
         }
-        let mut changed = false;
+        let mut revoked = Vec::with_capacity(leaving.len());
         for region in &leaving {
-            changed |= regions.revoke(region);
+            if regions.revoke(region) {
+                revoked.push(&region.info);
+            }
         }
-        if changed {
+        if !revoked.is_empty() {
+            for outside in &regions.outside {
+                outside.revoked(&mut revoked.iter().copied());
+            }
             self.changed();
         }
-        Ok(leaving)
+        let outside = regions.outside.clone();
+        Ok((leaving, outside))
     }
 
     /// Holds the region that `len` bytes at `addr` lie in. A zero `len` asks for the region that `addr` lies in (or
@@ -202,6 +217,15 @@ impl RegionTable {
         Ok(HoldSet::from_sorted(held.into_values()))
     }
 
+    /// Adds somebody who lets users outside this process at the regions, for the life of the table; tells them at once
+    /// of what is registered already.
+    pub fn attach(&self, outside: Arc<dyn Outside>) {
+        let mut regions = self.regions.write();
+        let listed = regions.by_start.values().filter(|region| !region.revoked());
+        outside.registered(&mut listed.map(|region| &region.info));
+        regions.outside.push(outside);
+    }
+
     /// Adds a hook for the life of the table. A hook must not call this method.
     pub fn on_revoke(&self, hook: RevokeHook) {
         self.hooks.write().push(hook);
@@ -234,6 +258,9 @@ impl RegionTable {
     }
 }
 
+/// Revoked regions, and those whose users outside must be waited for.
+type Leaving = (Vec<Arc<Region>>, Vec<Arc<dyn Outside>>);
+
 impl fmt::Debug for RegionTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RegionTable").field("regions", &self.snapshot()).finish_non_exhaustive()
@@ -262,10 +289,15 @@ impl Regions {
         // Almost always empty, and then without an allocation.
         let mut released = Vec::new();
         for other in self.overlapping(range) {
-            let (asked, span, holds) = (RegionSpan::from(range), other.info.span(), other.holds());
+            let (asked, span) = (RegionSpan::from(range), other.info.span());
             if !other.revoked() {
                 return Err(RegisterError::Overlap { range: asked, other: span });
             }
+            if !other.fenced() {
+                // Who was in its way may have ended or died since: only a look, no wait.
+                fence_outside(&self.outside, std::slice::from_ref(other), Some(Instant::now()));
+            }
+            let holds = other.in_use();
             if holds != 0 {
                 return Err(RegisterError::StillHeld { range: asked, other: span, holds });
             }
@@ -312,7 +344,7 @@ impl Regions {
     fn forget_released(&mut self, region: &Arc<Region>) {
         let start = region.info.addr;
         let listed = self.by_start.get(&start).is_some_and(|listed| Arc::ptr_eq(listed, region));
-        if listed && region.holds() == 0 {
+        if listed && region.in_use() == 0 {
             self.by_start.remove(&start);
         }
     }

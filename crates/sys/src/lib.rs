@@ -6,13 +6,20 @@
 //! No call in here blocks, except those of [`poll`] and [`poller`], whose purpose it is. No thread is started.
 
 pub mod copy;
+pub mod cross_memory;
 pub mod errno;
+pub mod fork_mark;
+pub mod host;
 pub mod iovec;
+pub mod local_socket;
 pub mod mapping;
 pub mod peek;
+pub mod pidfd;
 pub mod poll;
 pub mod poller;
 pub mod process;
+pub mod random;
+pub mod shared_words;
 pub mod socket;
 mod waker;
 

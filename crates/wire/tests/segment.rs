@@ -196,6 +196,7 @@ fn the_extension_is_one_object_that_others_skip() {
             epoch: 0xfedc_ba98,
             names: vec![NamedBuffer { name: "weights".to_owned(), addr: 4096, length: 9 }],
             rail: Some(RailOffer { features: 5, max: 2, min: 1 }),
+            same_host: Some("near".to_owned()),
         }),
         ..tcp()
     };
@@ -203,7 +204,7 @@ fn the_extension_is_one_object_that_others_skip() {
     assert_eq!(
         text(&json),
         "{\"buffers\":[],\"moonrail\":{\"epoch\":\"00000000fedcba98\",\"names\":[{\"addr\":4096,\"length\":9,\
-         \"name\":\"weights\"}],\"rail\":{\"features\":5,\"max\":2,\"min\":1},\"release\":\"0.1.0\"},\"name\":\"h:1\",\"protocol\":\"tcp\",\"tcp_data_port\":7,\
+         \"name\":\"weights\"}],\"rail\":{\"features\":5,\"max\":2,\"min\":1},\"release\":\"0.1.0\",\"same_host\":\"near\"},\"name\":\"h:1\",\"protocol\":\"tcp\",\"tcp_data_port\":7,\
          \"tcp_proto_version\":2,\"timestamp\":\"\"}\n"
     );
     assert_eq!(SegmentDescriptor::from_json(&json), Ok(descriptor));
@@ -211,7 +212,13 @@ fn the_extension_is_one_object_that_others_skip() {
     let later = read("{\"protocol\":\"tcp\",\"moonrail\":{\"epoch\":\"FF\",\"later\":{\"v\":[2]}}}").unwrap();
     assert_eq!(
         later.moonrail,
-        Some(Extension { release: String::new(), epoch: 255, names: Vec::new(), rail: None })
+        Some(Extension {
+            release: String::new(),
+            epoch: 255,
+            names: Vec::new(),
+            rail: None,
+            same_host: None
+        })
     );
 }
 

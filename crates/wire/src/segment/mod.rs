@@ -99,6 +99,8 @@ pub struct Extension {
     pub names: Vec<NamedBuffer>,
     /// The rail protocol that its data port speaks, if any (docs/rail-protocol.md, section 1).
     pub rail: Option<RailOffer>,
+    /// How processes of its own host reach its memory without a socket (docs/same-host.md); opaque here.
+    pub same_host: Option<String>,
 }
 
 /// Versions and features of the rail protocol that a data port speaks.

@@ -186,6 +186,7 @@ struct RawExtension {
     names: List<NamedBuffer>,
     rail: Shape<RawRail>,
     release: Scalar,
+    same_host: Scalar,
 }
 
 #[derive(Default)]
@@ -224,13 +225,14 @@ impl TryFrom<RawRail> for RailOffer {
 }
 
 impl Object for RawExtension {
-    const KEYS: &'static [&'static str] = &["epoch", "names", "rail", "release"];
+    const KEYS: &'static [&'static str] = &["epoch", "names", "rail", "release", "same_host"];
 
     fn read<'de, A: MapAccess<'de>>(&mut self, key: &'static str, map: &mut A) -> Result<(), A::Error> {
         match key {
             "epoch" => self.epoch = map.next_value()?,
             "names" => self.names = map.next_value()?,
             "rail" => self.rail = map.next_value()?,
+            "same_host" => self.same_host = map.next_value()?,
             _ => self.release = map.next_value()?,
         }
         Ok(())
@@ -251,6 +253,7 @@ impl TryFrom<RawExtension> for Extension {
             epoch: parse_epoch(&epoch).ok_or_else(|| DescriptorError::Epoch { epoch: excerpt(&epoch) })?,
             names: names.items,
             rail: raw.rail.object("rail")?.map(RailOffer::try_from).transpose()?,
+            same_host: Some(raw.same_host.text("same_host")?).filter(|contact| !contact.is_empty()),
         })
     }
 }

@@ -51,6 +51,8 @@ struct WireExtension<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     rail: Option<RailOffer>,
     release: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    same_host: Option<&'a str>,
 }
 
 impl<'a> From<&'a SegmentDescriptor> for Wire<'a> {
@@ -76,6 +78,7 @@ impl<'a> From<&'a Extension> for WireExtension<'a> {
             names: &extension.names,
             rail: extension.rail,
             release: &extension.release,
+            same_host: extension.same_host.as_deref(),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Two engines in one process over loopback: the whole way of a request, with the bytes checked.
-#![allow(clippy::unwrap_used, missing_docs)]
+//! Two engines in one process over loopback: the whole way of a request, with the bytes checked. Every test runs on
+//! each path; the file that includes this one says which.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,13 @@ fn engine() -> Engine {
 }
 
 fn engine_at(host: &str) -> Engine {
-    Engine::start(Config::new(host, "P2PHANDSHAKE")).unwrap()
+    Engine::start(config(host)).unwrap()
+}
+
+fn config(host: &str) -> Config {
+    let mut config = Config::new(host, "P2PHANDSHAKE");
+    config.paths.shm = super::SHM;
+    config
 }
 
 fn pair(len: usize) -> (Pool, Pool, Engine, Engine) {
@@ -281,7 +287,7 @@ fn ipv6_works_without_a_switch() {
 #[test]
 fn a_port_in_the_name_is_served_or_refused() {
     let first = engine();
-    let error = Engine::start(Config::new(first.name(), "P2PHANDSHAKE")).unwrap_err();
+    let error = Engine::start(config(first.name())).unwrap_err();
     assert_eq!(error.code(), Code::ListenFailed, "{error}");
     assert!(error.to_string().contains("taken"), "{error}");
 }
@@ -304,7 +310,7 @@ fn many_threads_share_the_lanes_of_one_peer() {
 #[test]
 fn the_protocol_argument_decides() {
     let start = |protocol: &str, strict| {
-        let mut config = Config::new("127.0.0.1", "P2PHANDSHAKE");
+        let mut config = config("127.0.0.1");
         config.protocol = protocol.to_owned();
         config.strict = strict;
         Engine::start(config)
@@ -337,4 +343,15 @@ fn any_call_can_be_interrupted() {
     let other = self::engine();
     let name = other.name().to_owned();
     engine.interruptible(&|| false, move |engine| engine.probe(&name)).unwrap();
+}
+
+#[test]
+fn the_path_is_the_one_asked_for() {
+    let (ours, theirs, initiator, target) = pair(4096);
+    write(&initiator, &target, vec![Entry { local: ours.addr(), remote: theirs.addr(), len: 4096 }]).unwrap();
+    let peer = initiator.peer(target.name()).unwrap();
+    assert_eq!(peer.path, if super::SHM { "shm" } else { "tcp" }, "{:?}", peer.why_not_shm);
+    assert_eq!(peer.dialect, "rail");
+    let served = target.report().unwrap().bytes_in;
+    assert_eq!(served, if super::SHM { 0 } else { 4096 });
 }

@@ -1,0 +1,26 @@
+//! The same-host path: cross-memory copies straight between the registered memory of two processes. The design, with its
+//! gaps, is in docs/same-host.md.
+//!
+//! Owns: the contact that a target publishes, the memory that target and initiators share, the target's side
+//! ([`ShmServer`]) and the initiator's ([`ShmPath`]).
+//! Must not know: how a peer is found, which path is chosen, other paths.
+
+#![forbid(unsafe_code)]
+
+mod batch;
+mod connect;
+mod contact;
+mod entry_page;
+mod failure;
+mod initiators;
+mod layout;
+mod link;
+mod mirror;
+mod path;
+mod server;
+mod view;
+mod welcome;
+
+pub use contact::{BadContact, ShmContact};
+pub use path::ShmPath;
+pub use server::ShmServer;

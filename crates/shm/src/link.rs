@@ -1,0 +1,89 @@
+//! What an initiator has of one target: its process, its mirror, an entry page.
+//!
+//! Owns the answer to whether the target is still alive. It must not know how the link was made.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use moonrail_sys::pidfd::{PidFd, ended_or_hung_up};
+use moonrail_sys::shared_words::{SharedView, SharedWords};
+use parking_lot::{RwLock, RwLockReadGuard};
+
+use crate::entry_page::EntryPage;
+use crate::view::{self, BadMirror, View};
+
+/// How old an answer to "is it alive?" may be. Far less than a process number needs to come round.
+const FRESH: Duration = Duration::from_millis(1);
+
+pub(crate) struct Link {
+    /// As `process_vm_*` wants it.
+    pub(crate) pid: i32,
+    process: PidFd,
+    /// Hung up when the target ends, closes its engine, or runs another program.
+    socket: OwnedFd,
+    pub(crate) mirror: SharedView,
+    pub(crate) entries: EntryPage,
+    view: RwLock<View>,
+    since: Instant,
+    /// Nanoseconds from `since` to the last sign of life.
+    seen_alive: AtomicU64,
+}
+
+impl Link {
+    pub(crate) fn new(
+        pid: i32,
+        process: PidFd,
+        socket: OwnedFd,
+        mirror: SharedView,
+        page: SharedWords,
+    ) -> Self {
+        Self {
+            pid,
+            process,
+            socket,
+            mirror,
+            entries: EntryPage::new(page),
+            view: RwLock::default(),
+            since: Instant::now(),
+            seen_alive: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether the target lives, by an answer that is at most a millisecond older than `now`.
+    #[inline]
+    pub(crate) fn alive(&self, now: Instant) -> bool {
+        let at = now.saturating_duration_since(self.since).as_nanos() as u64;
+        if at.saturating_sub(self.seen_alive.load(Ordering::Relaxed)) < FRESH.as_nanos() as u64 {
+            return true;
+        }
+        let alive = !self.gone();
+        if alive {
+            self.seen_alive.store(at, Ordering::Relaxed);
+        }
+        alive
+    }
+
+    /// Whether the target is gone, asked now.
+    pub(crate) fn gone(&self) -> bool {
+        ended_or_hung_up(&self.process, &self.socket)
+    }
+
+    /// The target's regions, at `version` or later.
+    #[inline]
+    pub(crate) fn view_at(&self, version: u64) -> Result<RwLockReadGuard<'_, View>, BadMirror> {
+        let view = self.view.read();
+        if view.version() >= version {
+            return Ok(view);
+        }
+        drop(view);
+        self.view.write().catch_up(&self.mirror)?;
+        Ok(self.view.read())
+    }
+
+    /// The mirror's version now.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        view::version(&self.mirror)
+    }
+}

@@ -1,0 +1,29 @@
+//! The conformance suite over cross-memory copies, with both ends in this process.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::sync::Arc;
+
+use moonrail_shm::{ShmPath, ShmServer};
+use moonrail_transport::testkit::Side;
+use moonrail_transport::testkit::conformance::Subject;
+use moonrail_transport::{Dialect, Target};
+
+fn subject() -> Subject {
+    let far = Arc::new(Side::new());
+    let server = ShmServer::start(Arc::clone(&far.regions), 1).unwrap();
+    Subject {
+        path: Box::new(ShmPath::new()),
+        target: Target {
+            name: "far".to_owned(),
+            addresses: Vec::new(),
+            dialect: Dialect::MooncakeV2,
+            generation: 1,
+            same_host: Some(server.contact().to_string()),
+        },
+        far,
+        keep: Box::new(server),
+        refreshed: 0.into(),
+    }
+}
+
+moonrail_transport::conformance_suite!(subject);

@@ -1,0 +1,69 @@
+//! Which host, which namespaces and which user this process is in.
+//!
+//! Owns the reading of `/proc`. It must not know who compares the answers.
+
+use std::io;
+use std::os::linux::fs::MetadataExt;
+
+/// The kinds of namespace that matter to processes which want to reach each other's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Namespace {
+    /// Process numbers.
+    Pid,
+    /// User ids and capabilities.
+    User,
+    /// Networks, and with them abstract sockets.
+    Network,
+}
+
+/// A number that changes with each boot of the kernel: 128 bits in hex with dashes.
+///
+/// # Errors
+/// `/proc` is not mounted or hides it.
+pub fn boot_id() -> io::Result<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let id = text.trim();
+    if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the boot id is no id"));
+    }
+    Ok(id.to_owned())
+}
+
+/// The number of this process's namespace: equal for two processes of one boot only if they share it.
+///
+/// # Errors
+/// `/proc` is not mounted or hides it.
+pub fn namespace(kind: Namespace) -> io::Result<u64> {
+    let path = match kind {
+        Namespace::Pid => "/proc/self/ns/pid",
+        Namespace::User => "/proc/self/ns/user",
+        Namespace::Network => "/proc/self/ns/net",
+    };
+    Ok(std::fs::metadata(path)?.st_ino())
+}
+
+/// The effective user id of this process.
+pub fn effective_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// `kernel.yama.ptrace_scope`, where that security module is built in: above 0 it forbids copies between processes
+/// that are not parent and child.
+pub fn ptrace_scope() -> Option<u32> {
+    std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answers_stay_the_same() {
+        assert_eq!(boot_id().unwrap(), boot_id().unwrap());
+        for kind in [Namespace::Pid, Namespace::User, Namespace::Network] {
+            assert!(namespace(kind).unwrap() != 0);
+            assert_eq!(namespace(kind).unwrap(), namespace(kind).unwrap());
+        }
+    }
+}
