@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use moonrail::{Engine, Error, PeerReport, ProbeReport};
+use moonrail::{Error, PeerReport, ProbeReport};
 use serde_json::{Value, json};
 
 use crate::endpoint::{self, Metadata};
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         if probe.is_ok() && described.is_none() {
             let description = engine.peer(&args.peer);
             if !args.json {
-                describe(&args.peer, &engine, &description, out)?;
+                describe(&args.peer, &description, out)?;
             }
             described = Some(description);
         }
@@ -65,12 +65,11 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
             break;
         }
     }
-    conclude(args, &engine, &answers, described.as_ref(), out)
+    conclude(args, &answers, described.as_ref(), out)
 }
 
 fn conclude(
     args: &Args,
-    engine: &Engine,
     answers: &[Result<ProbeReport, Error>],
     described: Option<&Result<PeerReport, Error>>,
     out: &mut Output,
@@ -79,7 +78,7 @@ fn conclude(
         answers.iter().filter_map(|answer| answer.as_ref().ok()).map(|p| p.round_trip).collect();
     let failure = answers.iter().find_map(|answer| answer.as_ref().err());
     if args.json {
-        out.json(&as_json(args, engine, answers, described))?;
+        out.json(&as_json(args, answers, described))?;
     } else if let (Some(min), Some(max)) = (trips.iter().min(), trips.iter().max()) {
         let mean = trips.iter().sum::<Duration>() / trips.len() as u32;
         out.line(format_args!(
@@ -98,12 +97,7 @@ fn conclude(
     }
 }
 
-fn describe(
-    peer: &str,
-    engine: &Engine,
-    description: &Result<PeerReport, Error>,
-    out: &mut Output,
-) -> Result<(), Failure> {
+fn describe(peer: &str, description: &Result<PeerReport, Error>, out: &mut Output) -> Result<(), Failure> {
     let report = match description {
         Ok(report) => report,
         Err(error) => {
@@ -115,9 +109,14 @@ fn describe(
     out.line(format_args!("{peer}: {}", report.release))?;
     let epoch = report.epoch.map_or_else(String::new, |epoch| format!(", epoch {epoch:016x}"));
     out.line(format_args!("protocol {}, data protocol v{}{epoch}", report.protocol, report.data_version))?;
-    let paths = engine.report().map(|own| own.paths.join(", ")).unwrap_or_default();
     let data: Vec<String> = report.data.iter().map(ToString::to_string).collect();
-    out.line(format_args!("path {paths}, data port {}", data.join(", ")))?;
+    let why_not = report.why_not_shm.as_ref().map_or_else(String::new, |why| format!(" (not shm: {why})"));
+    out.line(format_args!(
+        "path {}{why_not}; over tcp {} at data port {}",
+        report.path,
+        report.dialect,
+        data.join(", ")
+    ))?;
     let total: u64 = report.buffers.iter().fold(0, |sum, buffer| sum.saturating_add(buffer.1));
     out.line(format_args!("buffers {}, {} in all", report.buffers.len(), size::human(total)))?;
     for (addr, len) in report.buffers.iter().take(8) {
@@ -136,7 +135,6 @@ fn describe(
 
 fn as_json(
     args: &Args,
-    engine: &Engine,
     answers: &[Result<ProbeReport, Error>],
     described: Option<&Result<PeerReport, Error>>,
 ) -> Value {
@@ -169,7 +167,9 @@ fn as_json(
         value["data"] = report.data.iter().map(ToString::to_string).collect();
         value["handshake"] = json!(report.handshake);
         value["epoch"] = json!(report.epoch.map(|epoch| format!("{epoch:016x}")));
-        value["paths"] = engine.report().map(|own| json!(own.paths)).unwrap_or(Value::Null);
+        value["path"] = json!(report.path);
+        value["why_not_shm"] = json!(report.why_not_shm);
+        value["dialect"] = json!(report.dialect);
         value["buffers"] = Value::Array(buffers);
         value["names"] = Value::Array(names);
     }

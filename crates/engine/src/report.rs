@@ -27,9 +27,9 @@ pub struct EngineReport {
     pub served: u64,
     /// Requests of peers refused since the start.
     pub refused: u64,
-    /// Bytes peers wrote into this engine's memory.
+    /// Bytes peers wrote into this engine's memory over sockets; same-host copies pass it by.
     pub bytes_in: u64,
-    /// Bytes peers read from this engine's memory.
+    /// Bytes peers read from this engine's memory over sockets.
     pub bytes_out: u64,
 }
 

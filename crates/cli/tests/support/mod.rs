@@ -15,6 +15,8 @@ pub(crate) fn moonrail(args: &[&str]) -> Command {
     for name in ["MC_TCP_BIND_ADDRESS", "MC_METADATA_CLUSTER_ID", "MOONRAIL_LISTEN", "MOONRAIL_STRICT"] {
         command.env_remove(name);
     }
+    // A target counts what comes over sockets; the same-host path passes it by.
+    command.env("MOONRAIL_PATHS", "tcp");
     command
 }
 

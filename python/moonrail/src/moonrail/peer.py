@@ -83,6 +83,11 @@ class Peer:
         return epoch
 
     @property
+    def path(self) -> str:
+        """What carried the bytes when it was last asked: ``shm`` on this host, else ``tcp``."""
+        return str(self._report["path"])
+
+    @property
     def buffers(self) -> tuple[RemoteBuffer, ...]:
         """Its buffers, in the order it registered them, as of `Engine.connect` or the last `refresh`."""
         return self._buffers
