@@ -26,6 +26,14 @@ def own_peer() -> Iterator[PeerProcess]:
 
 
 @pytest.fixture
+def tcp_peer() -> Iterator[PeerProcess]:
+    """A target of this test alone whose help is needed for each byte: it offers no same-host path."""
+    process = PeerProcess(paths="tcp")
+    yield process
+    process.close()
+
+
+@pytest.fixture
 def engine() -> TransferEngine:
     """The drop-in, initialised."""
     engine = TransferEngine()

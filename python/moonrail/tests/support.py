@@ -21,13 +21,13 @@ POOL = 64 << 20
 class PeerProcess:
     """A running `peer.py`."""
 
-    def __init__(self, host: str = "127.0.0.1", size: int = POOL) -> None:
+    def __init__(self, host: str = "127.0.0.1", size: int = POOL, paths: str = "tcp,shm") -> None:
         self.process = subprocess.Popen(
             [sys.executable, str(PEER), host, str(size)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=clean_environment(),
+            env=clean_environment() | {"MOONRAIL_PATHS": paths},
         )
         first = self._answer()
         self.name: str = first["name"]

@@ -111,7 +111,7 @@ def test_probe_and_report(typed: moonrail.Engine, peer: PeerProcess) -> None:
         assert report.epoch == typed.epoch
         assert report.handshake == typed.name
         assert (report.regions, report.registered_bytes) == (1, 4096)
-        assert report.paths == ["tcp"]
+        assert report.paths == ["shm", "tcp"]
         assert report.fallbacks == []
     with moonrail.Engine("127.0.0.1", protocol="rdma") as fallen:
         assert "rdma" in fallen.report().fallbacks[0]
@@ -170,21 +170,35 @@ def test_timeouts(peer: PeerProcess) -> None:
         assert isinstance(error, TimeoutError)
 
 
-def test_a_timeout_of_one_call(typed: moonrail.Engine, own_peer: PeerProcess) -> None:
+def test_a_timeout_of_one_call(typed: moonrail.Engine, tcp_peer: PeerProcess) -> None:
     import signal
 
-    far = typed.connect(own_peer.name)
-    with typed.allocate(own_peer.size) as mine:
+    far = typed.connect(tcp_peer.name)
+    with typed.allocate(tcp_peer.size) as mine:
         far.write(mine[:8], far.buffer("pool")[:8])
-        own_peer.process.send_signal(signal.SIGSTOP)
+        tcp_peer.process.send_signal(signal.SIGSTOP)
         start = time.monotonic()
         error = error_of(far.write, mine, far.buffer("pool"), timeout=0.5)
         assert 0.4 < time.monotonic() - start < 1.5
         assert isinstance(error, moonrail.DeadlineError)
         assert isinstance(error, TimeoutError)
-        own_peer.process.send_signal(signal.SIGCONT)
+        tcp_peer.process.send_signal(signal.SIGCONT)
         for bad in (-1.0, float("nan"), float("inf")):
-            assert isinstance(error_of(far.write, mine[:8], (own_peer.addr, 8), timeout=bad), ValueError)
+            assert isinstance(error_of(far.write, mine[:8], (tcp_peer.addr, 8), timeout=bad), ValueError)
+
+
+def test_a_stopped_peer_of_this_host_is_written_to_all_the_same(typed: moonrail.Engine, own_peer: PeerProcess) -> None:
+    import signal
+
+    far = typed.connect(own_peer.name)
+    assert far.path == "shm"
+    with typed.allocate(own_peer.size) as mine:
+        far.write(mine[:8], far.buffer("pool")[:8])
+        mine.view[:5] = b"hello"
+        own_peer.process.send_signal(signal.SIGSTOP)
+        far.write(mine, far.buffer("pool"), timeout=5.0)
+        own_peer.process.send_signal(signal.SIGCONT)
+        assert own_peer.read(0, 5) == b"hello"
 
 
 def test_a_peer_that_dies(typed: moonrail.Engine, own_peer: PeerProcess) -> None:
