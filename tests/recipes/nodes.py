@@ -310,6 +310,8 @@ class Pool:
         self.count += 1
         log_path = self.directory / f"node{self.count}.log"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MC_", "MOONRAIL_"))}
+        if paths := os.environ.get("RECIPES_PATHS"):
+            inherited["MOONRAIL_PATHS"] = paths
         with open(log_path, "wb") as log:
             process = subprocess.Popen(
                 [*wrapper, python, str(DRIVER)],

@@ -21,6 +21,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "python", fast: false, run: |context| pytest(context, "python/moonrail/tests") },
     Step { name: "consumers", fast: false, run: |context| pytest(context, "tests/consumers") },
     Step { name: "recipes", fast: false, run: |context| pytest(context, "tests/recipes") },
+    Step { name: "recipes-tcp", fast: false, run: recipes_over_tcp },
     Step { name: "interop", fast: false, run: interop },
 ];
 
@@ -135,11 +136,21 @@ fn metadata_interop(context: &Context<'_>) -> StepResult {
 }
 
 fn pytest(context: &Context<'_>, folder: &str) -> StepResult {
+    pass(&mut pytest_command(context, folder)?)
+}
+
+/// On one machine the recipes take the same-host path; a network is what most users have.
+fn recipes_over_tcp(context: &Context<'_>) -> StepResult {
+    pass(pytest_command(context, "tests/recipes")?.env("RECIPES_PATHS", "tcp"))
+}
+
+fn pytest_command(context: &Context<'_>, folder: &str) -> Result<Command, String> {
     context.workspace.require(folder)?;
     let venv = context.installed()?;
     let mut command = venv.command(context.workspace, "pytest");
     command.env("PYTHONFAULTHANDLER", "1").args(["--config-file=pyproject.toml", "--rootdir=."]);
-    pass(command.args([TEST_TIMEOUT, folder]))
+    command.args([TEST_TIMEOUT, folder]);
+    Ok(command)
 }
 
 fn pass(command: &mut Command) -> StepResult {
