@@ -177,13 +177,14 @@ def test_a_stopped_peer_that_goes_on_later(nodes: Nodes) -> None:
     """Stopped, not dead: bounded by the default of 5 s, and healthy once it runs again. Over TCP, which needs its help."""
     node, target = nodes.start(), nodes.start(env={"MOONRAIL_PATHS": "tcp"})
     local, remote = node.registered(MIB, seed=1), target.registered(MIB)
-    assert transfer(node, "transfer_sync_write", target.name, local.base, remote.base, MIB).ok
+    peer = target.name
+    assert transfer(node, "transfer_sync_write", peer, local.base, remote.base, MIB).ok
     target.signal(signal.SIGSTOP)
     try:
-        outcome = transfer(node, "transfer_sync_read", target.name, local.base, remote.base, 4096)
-        failed(node, outcome, target.name, within=7)
+        outcome = transfer(node, "transfer_sync_read", peer, local.base, remote.base, 4096)
+        failed(node, outcome, peer, within=7)
     finally:
         target.signal(signal.SIGCONT)
-    outcome = transfer(node, "transfer_sync_write", target.name, local.base, remote.base, MIB)
+    outcome = transfer(node, "transfer_sync_write", peer, local.base, remote.base, MIB)
     assert outcome.ok and outcome.seconds < 1
     assert remote.digest() == local.digest()
