@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""SGLang's own prefill/decode KV path on the engine installed here: two processes, CPU buffers, TCP.
+"""SGLang's own prefill/decode KV path on the engine installed here: two processes with CPU buffers.
 
 Runs SGLang's unmodified bootstrap server, MooncakeKVManager, sender and receiver, and compares the bytes of the KV
 pages and of the auxiliary buffers at the decode side. Needs sglang 0.5.23 with torch and what it imports, several
