@@ -1,0 +1,1 @@
+"""Benchmarks of whole engines; see README.md."""
