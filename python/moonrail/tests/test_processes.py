@@ -153,7 +153,7 @@ def test_an_object_is_gone_at_once(peer: PeerProcess) -> None:
 
 def test_objects_leave_nothing_behind() -> None:
     code = """
-import os
+import os, time
 from moonrail.mooncake import TransferEngine
 def use():
     engine = TransferEngine()
@@ -168,6 +168,10 @@ for _ in range(3):
 before = state()
 for _ in range(20):
     use()
+# The last background batch keeps its engine until it has ended.
+end = time.monotonic() + 10
+while state() > before and time.monotonic() < end:
+    time.sleep(0.01)
 print(state() - before)
 """
     assert int(output(code, timeout=60, MC_LOG_LEVEL="ERROR")) <= 2
