@@ -78,7 +78,6 @@ class Crowd:
     size: int
     label: str
     threads: int
-    calls: int
 
     @property
     def name(self) -> str:
@@ -91,8 +90,10 @@ class Crowd:
         return f"threads 1x{self.label}"
 
 
-CROWDS = (Crowd(256 * KIB, "256KiB", 32, 8), Crowd(64 * KIB, "64KiB", 128, 8))
-CROWD_ROUNDS, CROWD_ROUNDS_QUICK = 9, 3
+CROWDS = (Crowd(256 * KIB, "256KiB", 32), Crowd(64 * KIB, "64KiB", 128))
+CROWD_ROUNDS, CROWD_ROUNDS_QUICK = 5, 3
+CROWD_SECONDS = 0.25
+"""How long the threads of a crowd call, each round."""
 
 REGISTERED = (1000, 10000)
 """Buffers in one call of the registration cases."""
