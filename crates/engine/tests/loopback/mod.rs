@@ -355,3 +355,12 @@ fn the_path_is_the_one_asked_for() {
     let served = target.report().unwrap().bytes_in;
     assert_eq!(served, if super::SHM { 0 } else { 4096 });
 }
+
+#[test]
+fn many_small_pieces_go_over_tcp_also_on_one_host() {
+    let (ours, theirs, initiator, target) = pair(1 << 20);
+    let piece = |at: u64| Entry { local: ours.addr() + at * 256, remote: theirs.addr() + at * 256, len: 256 };
+    write(&initiator, &target, (0..4096).map(piece).collect()).unwrap();
+    assert!(theirs.bytes() == ours.bytes());
+    assert_eq!(target.report().unwrap().bytes_in, 1 << 20);
+}

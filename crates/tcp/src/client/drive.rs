@@ -136,7 +136,8 @@ pub(super) fn drive(
         }
         let began = *looking.get_or_insert(now);
         if slept.is_zero() && exchange.sent_all() && now.duration_since(began) < lane.spin.budget() {
-            std::hint::spin_loop();
+            // The peer may need this very core.
+            std::thread::yield_now();
             continue;
         }
         if let Some(stop) = (control.stop)() {

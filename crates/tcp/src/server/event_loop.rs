@@ -89,6 +89,8 @@ impl EventLoop {
                 self.spin.paid();
                 return Ok(());
             }
+            // The client may need this very core.
+            std::thread::yield_now();
             now = Instant::now();
         }
         self.poller.wait(events, self.timeout(now))?;
