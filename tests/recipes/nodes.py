@@ -248,6 +248,14 @@ class Node:
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+        # A thread that is running when the process is told to stop goes on for a moment.
+        while number == signal.SIGSTOP and not self.stopped():
+            time.sleep(0.001)
+
+    def stopped(self) -> bool:
+        """Whether every thread is stopped."""
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir())
 
     def kill(self) -> None:
         self.expected_to_die = True
