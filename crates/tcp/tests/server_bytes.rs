@@ -1,4 +1,4 @@
-//! The data port, byte by byte, against what the genuine engine answers (docs/protocol: data path).
+//! The data port, byte by byte, against what the genuine engine answers.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::io::{ErrorKind, Read, Write};
