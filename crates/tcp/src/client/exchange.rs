@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use moonrail_memory::io::HeldIov;
+use moonrail_transport::Work;
 use moonrail_wire::data::STATUS_LEN;
 
 /// What one attempt to receive gave.
@@ -41,4 +43,17 @@ pub(super) trait Exchange {
     fn send(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize>;
     /// Takes what one system call gives.
     fn receive(&mut self, fd: BorrowedFd<'_>) -> io::Result<Received>;
+}
+
+/// Adds local memory of the batch to a gather list. `hint` remembers the region between calls.
+pub(super) fn push_local<'a>(
+    iov: &mut HeldIov<'a>,
+    work: &'a Work<'a>,
+    local: u64,
+    len: u64,
+    hint: &mut usize,
+) -> io::Result<()> {
+    let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
+    let hold = work.holds.find(local, len, hint).ok_or_else(invalid)?;
+    iov.push_held(hold, local, len).map_err(|_| invalid())
 }

@@ -31,21 +31,11 @@ const BULK_ENTRIES: usize = 256;
 /// Safe to call from any number of threads; each call uses the calling thread only.
 pub struct TcpPath {
     lanes_per_peer: usize,
-    pools: RwLock<HashMap<PoolKey, Arc<Pool>>>,
+    pools: RwLock<HashMap<Vec<SocketAddr>, Pools>>,
 }
 
-/// Lanes to one data endpoint in one dialect: what a lane has said once it cannot unsay.
-#[derive(PartialEq, Eq, Hash)]
-struct PoolKey {
-    addresses: Vec<SocketAddr>,
-    dialect: Dialect,
-}
-
-impl PoolKey {
-    fn of(target: &Target) -> Self {
-        Self { addresses: target.addresses.clone(), dialect: target.dialect }
-    }
-}
+/// The lanes to one data endpoint, by dialect: what a lane has said once it cannot unsay. Almost always one.
+type Pools = Vec<(Dialect, Arc<Pool>)>;
 
 impl TcpPath {
     /// A path that opens up to `lanes_per_peer` connections (at least 1) to each peer, on demand.
@@ -55,17 +45,23 @@ impl TcpPath {
     }
 
     fn pool(&self, target: &Target) -> Arc<Pool> {
-        let key = PoolKey::of(target);
-        if let Some(pool) = self.pools.read().get(&key) {
-            return Arc::clone(pool);
+        if let Some(pool) =
+            self.pools.read().get(&target.addresses).and_then(|pools| of_dialect(pools, target))
+        {
+            return pool;
         }
-        let mut pools = self.pools.write();
-        Arc::clone(pools.entry(key).or_insert_with(|| Arc::new(Pool::new(self.lanes_per_peer))))
+        let mut all = self.pools.write();
+        let pools = all.entry(target.addresses.clone()).or_default();
+        of_dialect(pools, target).unwrap_or_else(|| {
+            let pool = Arc::new(Pool::new(self.lanes_per_peer));
+            pools.push((target.dialect, Arc::clone(&pool)));
+            pool
+        })
     }
 
     /// Closes every idle lane, to give descriptors back when the process ran out of them.
     fn shed_idle_lanes(&self) {
-        for pool in self.pools.read().values() {
+        for (_, pool) in self.pools.read().values().flatten() {
             pool.shed_idle();
         }
     }
@@ -104,8 +100,17 @@ impl Path for TcpPath {
     }
 
     fn forget(&self, target: &Target) {
-        if let Some(pool) = self.pools.write().remove(&PoolKey::of(target)) {
+        let mut all = self.pools.write();
+        let Some(pools) = all.get_mut(&target.addresses) else { return };
+        for (_, pool) in pools.extract_if(.., |(dialect, _)| *dialect == target.dialect) {
             pool.close();
         }
+        if pools.is_empty() {
+            all.remove(&target.addresses);
+        }
     }
+}
+
+fn of_dialect(pools: &Pools, target: &Target) -> Option<Arc<Pool>> {
+    pools.iter().find(|(dialect, _)| *dialect == target.dialect).map(|(_, pool)| Arc::clone(pool))
 }

@@ -11,7 +11,7 @@ use moonrail_wire::rail::{
     RequestKind, SAFE_PAYLOAD, VERSION, WELCOME_LEN, Welcome, WelcomeStatus,
 };
 
-use super::exchange::{Exchange, Received};
+use super::exchange::{Exchange, Received, push_local};
 
 /// Descriptors in one frame: with the head they fit one system call.
 const PIECES: usize = 1000;
@@ -180,7 +180,7 @@ impl<'a> RailExchange<'a> {
                 break;
             }
             let len = piece.len.min(left);
-            push(&mut iov, self.work, piece.local, len, &mut hint)?;
+            push_local(&mut iov, self.work, piece.local, len, &mut hint)?;
             left -= len;
         }
         let outcome = iov.send(fd);
@@ -247,7 +247,7 @@ impl<'a> RailExchange<'a> {
                 skip -= whole;
                 continue;
             }
-            push(&mut iov, self.work, piece.local + skip, whole - skip, &mut hint)?;
+            push_local(&mut iov, self.work, piece.local + skip, whole - skip, &mut hint)?;
             left -= whole - skip;
             skip = 0;
         }
@@ -376,16 +376,4 @@ impl Exchange for RailExchange<'_> {
             outcome => outcome,
         }
     }
-}
-
-fn push<'a>(
-    iov: &mut HeldIov<'a>,
-    work: &'a Work<'a>,
-    local: u64,
-    len: u64,
-    hint: &mut usize,
-) -> io::Result<()> {
-    let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
-    let hold = work.holds.find(local, len, hint).ok_or_else(invalid)?;
-    iov.push_held(hold, local, len).map_err(|_| invalid())
 }

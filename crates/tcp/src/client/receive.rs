@@ -7,7 +7,7 @@ use moonrail_memory::io::{HeldIov, IovStorage};
 use moonrail_transport::{Opcode, Work};
 use moonrail_wire::data::{STATUS_LEN, STATUS_OK, decode_status};
 
-use super::exchange::Received;
+use super::exchange::{Received, push_local};
 
 /// Answers gathered into one system call: two vectors each for reads, within IOV_MAX.
 const ANSWERS_PER_CALL: usize = 512;
@@ -92,13 +92,7 @@ impl<'a> Incoming<'a> {
             }
             if payload {
                 let skip = offset - self.status_len;
-                let hold = self
-                    .work
-                    .holds
-                    .find(entry.local, entry.len, &mut self.hint)
-                    .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-                iov.push_held(hold, entry.local + skip, entry.len - skip)
-                    .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+                push_local(&mut iov, self.work, entry.local + skip, entry.len - skip, &mut self.hint)?;
                 bytes += entry.len - skip;
             }
             offset = 0;

@@ -7,6 +7,8 @@ use moonrail_memory::io::{HeldIov, IovStorage};
 use moonrail_transport::{Opcode, Work};
 use moonrail_wire::data::{DataVersion, HEADER_LEN, Op, RequestHeader};
 
+use super::exchange::push_local;
+
 /// Requests gathered into one system call: two vectors each, within IOV_MAX.
 const REQUESTS_PER_CALL: usize = 512;
 /// Payload gathered into one system call; more would only be cut by the socket buffer.
@@ -112,13 +114,7 @@ impl<'a> Outgoing<'a> {
             }
             if self.work.opcode == Opcode::Write {
                 let skip = offset - HEADER_LEN as u64;
-                let hold = self
-                    .work
-                    .holds
-                    .find(entry.local, entry.len, &mut self.hint)
-                    .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-                iov.push_held(hold, entry.local + skip, entry.len - skip)
-                    .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+                push_local(&mut iov, self.work, entry.local + skip, entry.len - skip, &mut self.hint)?;
             }
             offset = 0;
         }
