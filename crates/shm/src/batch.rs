@@ -4,18 +4,22 @@
 //! allocates nothing, and makes no system call but the copy itself.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use moonrail_memory::Want;
 use moonrail_memory::cross::{CrossStorage, HeldCopy, read_exact};
+use moonrail_memory::far::Stores;
 use moonrail_sys::errno;
 use moonrail_transport::{Control, Opcode, Stage, Target, WAIT_SLICE, Work};
 
+use crate::blocks::Mapped;
 use crate::connect::ESRCH;
 use crate::entry_page::Entry as PageEntry;
 use crate::failure::{Case, Trouble, WhyNot, is_forbidden};
-use crate::link::Link;
-use crate::view::{Miss, View};
+use crate::link::{Link, Seen};
+use crate::plain::{Plain, Stopped};
+use crate::view::{Found, Miss, View};
 
 /// Most bytes copied between two looks at the mirror: about a millisecond, which is what an unregister waits for.
 const PIECE: u64 = 4 << 20;
@@ -27,7 +31,7 @@ pub(crate) fn carry_out(
     work: &Work<'_>,
     control: &Control<'_>,
 ) -> Result<(), Trouble> {
-    let Some((low, high)) = bounds(work) else { return Ok(()) };
+    let Some(Bounds { low, high, bytes }) = bounds(work) else { return Ok(()) };
     let mut batch = Batch {
         link,
         case: Case { target, work, index: 0, started: false },
@@ -36,12 +40,14 @@ pub(crate) fn carry_out(
         offset: 0,
         checked: None,
         born_by: u64::MAX,
+        stores: Stores::for_bytes(bytes),
+        asked: None,
     };
     let began = Instant::now();
     if control.expired(began) {
         return Err(batch.case.deadline(Stage::Transfer));
     }
-    if !link.alive(began) {
+    if !link.alive() {
         return Err(batch.gone());
     }
     let mut entry = batch.claim(control)?;
@@ -51,17 +57,25 @@ pub(crate) fn carry_out(
     entry.give_storage(storage);
     outcome?;
     // Only a target that is alive now can have been the one that the copies reached.
-    if link.alive(Instant::now()) { Ok(()) } else { Err(batch.gone()) }
+    if link.alive() { Ok(()) } else { Err(batch.gone()) }
 }
 
-/// The bounds of all remote addresses; `None` when there is nothing to move.
-fn bounds(work: &Work<'_>) -> Option<(u64, u64)> {
-    let (mut low, mut high) = (u64::MAX, 0);
+/// The bounds of all remote addresses, and all bytes.
+struct Bounds {
+    low: u64,
+    high: u64,
+    bytes: u64,
+}
+
+/// `None` when there is nothing to move.
+fn bounds(work: &Work<'_>) -> Option<Bounds> {
+    let mut bounds = Bounds { low: u64::MAX, high: 0, bytes: 0 };
     for entry in work.entries.iter().filter(|entry| entry.len > 0) {
-        low = low.min(entry.remote);
-        high = high.max(entry.remote.saturating_add(entry.len));
+        bounds.low = bounds.low.min(entry.remote);
+        bounds.high = bounds.high.max(entry.remote.saturating_add(entry.len));
+        bounds.bytes = bounds.bytes.saturating_add(entry.len);
     }
-    (low < u64::MAX || high > 0).then_some((low, high))
+    (bounds.bytes > 0).then_some(bounds)
 }
 
 struct Batch<'a> {
@@ -76,10 +90,27 @@ struct Batch<'a> {
     checked: Option<u64>,
     /// Regions younger than this did not exist when the batch began.
     born_by: u64,
+    /// How plain copies are stored.
+    stores: Stores,
+    /// The last block that was asked for.
+    asked: Option<u32>,
+}
+
+/// How the next piece is copied.
+enum Way {
+    /// With the processor's own loads and stores, beginning in this region.
+    Plain(Found),
+    /// By the kernel.
+    Across,
+    /// Plainly, once this block is mapped here.
+    Ask(u32),
 }
 
 impl<'a> Batch<'a> {
     fn claim(&self, control: &Control<'_>) -> Result<PageEntry<'a>, Trouble> {
+        if let Some(entry) = self.link.entries.claim(Duration::ZERO) {
+            return Ok(entry);
+        }
         let limit = Instant::now() + control.progress;
         let mut patience = Duration::ZERO;
         loop {
@@ -121,21 +152,77 @@ impl<'a> Batch<'a> {
                     return Err(self.case.stopped(Stage::Transfer, stop));
                 }
             }
-            if !self.link.alive(now) {
+            if !self.link.alive() {
                 return Err(self.gone());
             }
         }
     }
 
-    /// Enters, checks what has to be checked, copies one list, leaves.
+    /// Enters, checks what has to be checked, copies one piece, leaves.
     fn piece(&mut self, entry: &PageEntry<'_>, list: &mut HeldCopy<'a>) -> Result<(), Trouble> {
         let inside = entry.enter(self.low, self.high, self.link.version());
-        let view =
-            self.link.view_at(self.link.version()).map_err(|bad| self.case.nonsense(&bad.to_string()))?;
-        if self.checked != Some(view.version()) {
-            self.check(&view)?;
+        let seen =
+            self.link.seen_at(self.link.version()).map_err(|bad| self.case.nonsense(&bad.to_string()))?;
+        if self.checked != Some(seen.view.version()) {
+            self.check(&seen.view)?;
         }
-        drop(view);
+        self.skip_empty();
+        match self.way(&seen) {
+            Way::Plain(first) => {
+                let mapped = Arc::clone(&seen.mapped);
+                drop(seen);
+                let (stopped, copied) = self.plain(&mapped, first).copy(PIECE);
+                self.advance(copied);
+                if copied == 0 && stopped == Stopped::NotPlain {
+                    self.copy_across(list)?;
+                }
+            }
+            Way::Across => {
+                drop(seen);
+                self.copy_across(list)?;
+            }
+            Way::Ask(block) => {
+                drop(seen);
+                // Nobody is to wait for this thread meanwhile.
+                drop(inside);
+                self.link.fetch(block);
+                self.asked = Some(block);
+                return Ok(());
+            }
+        }
+        self.skip_empty();
+        Ok(())
+    }
+
+    /// How the first entry that is left can be copied.
+    fn way(&self, seen: &Seen) -> Way {
+        let Case { work, index, .. } = self.case;
+        let Some(entry) = work.entries.get(index) else { return Way::Across };
+        let near = work.holds.find(entry.local, entry.len, &mut 0);
+        if near.is_none_or(|hold| hold.region().backing.is_none()) {
+            return Way::Across;
+        }
+        let found = seen.view.find(entry.remote, entry.len, Want::Read, u64::MAX);
+        let Some((found, (block, _))) = found.ok().and_then(|found| Some((found, found.backing?))) else {
+            return Way::Across;
+        };
+        if seen.mapped.get(block).is_some() {
+            Way::Plain(found)
+        } else if self.asked == Some(block) {
+            Way::Across
+        } else {
+            Way::Ask(block)
+        }
+    }
+
+    fn plain<'p>(&'p self, mapped: &'p Mapped, first: Found) -> Plain<'p> {
+        let Case { work, index, .. } = self.case;
+        let (link, version) = (self.link, self.checked.unwrap_or(0));
+        Plain { link, mapped, work, index, offset: self.offset, version, region: first, stores: self.stores }
+    }
+
+    /// Has the kernel copy one list.
+    fn copy_across(&mut self, list: &mut HeldCopy<'a>) -> Result<(), Trouble> {
         self.fill(list)?;
         while list.bytes() > 0 {
             let copied = match self.case.work.opcode {
@@ -152,8 +239,6 @@ impl<'a> Batch<'a> {
                 Err(error) => return Err(self.kernel(&error)),
             }
         }
-        self.skip_empty();
-        drop(inside);
         Ok(())
     }
 
@@ -175,7 +260,7 @@ impl<'a> Batch<'a> {
                 continue;
             }
             match view.find(entry.remote, entry.len, want, self.born_by) {
-                Ok(region) => (start, end) = region,
+                Ok(region) => (start, end) = (region.start, region.end),
                 Err(Miss::Outside { .. }) if view.left_out() => {
                     return Err(Case { index, ..self.case }.not_listed());
                 }
@@ -212,7 +297,7 @@ impl<'a> Batch<'a> {
 
     /// Counts `count` bytes as copied.
     fn advance(&mut self, count: u64) {
-        self.case.started = true;
+        self.case.started |= count > 0;
         let mut left = count;
         while let Some(entry) = self.case.work.entries.get(self.case.index) {
             let rest = entry.len - self.offset;

@@ -71,6 +71,33 @@ impl ShmPath {
         }
     }
 
+    /// Whether the batch begins with memory that both processes have mapped, or would have after its first piece, so that no
+    /// piece of it costs a system call. Costs two look-ups.
+    #[must_use]
+    pub fn copies_plainly(&self, target: &Target, work: &Work<'_>) -> bool {
+        let Some(entry) = work.entries.iter().find(|entry| entry.len > 0) else { return false };
+        let near = work.holds.find(entry.local, entry.len, &mut 0);
+        if near.is_none_or(|hold| hold.region().backing.is_none()) {
+            return false;
+        }
+        match target.same_host.as_ref().map(|text| self.known.read().get(text).cloned()) {
+            Some(Some(Known::Link(link))) => link.may_be_mapped(entry.remote, entry.len),
+            // Nothing is known of it before the first batch.
+            Some(None) => true,
+            _ => false,
+        }
+    }
+
+    /// Bytes of the target's memory that are mapped here.
+    #[must_use]
+    pub fn mapped_bytes(&self, target: &Target) -> u64 {
+        let known = self.known.read();
+        match target.same_host.as_ref().and_then(|text| known.get(text)) {
+            Some(Known::Link(link)) => link.seen().mapped.bytes(),
+            _ => 0,
+        }
+    }
+
     fn link(&self, case: Case<'_>, control: &Control<'_>) -> Result<Arc<Link>, Trouble> {
         let cannot = |reason: &str| case.cannot(Stage::Connect, WhyNot::lasting(reason));
         let (here, mark) = self.here.as_ref().map_err(|reason| cannot(reason))?;
