@@ -40,7 +40,7 @@ mod transfer;
 pub use completion::Completion;
 pub use config::{Config, Paths, Timeouts, V1Clients};
 pub use engine::Engine;
-pub use moonrail_memory::{Access, MemoryRange, RangeError, RegionOptions};
+pub use moonrail_memory::{Access, HugePages, MemoryRange, RangeError, RegionOptions};
 pub use moonrail_metadata::{MetadataServer, ServerLimits};
 pub use moonrail_transport::{Code, Entry, Error, Opcode, Retry, Stage};
 pub use notify::Notify;

@@ -112,7 +112,8 @@ impl Engine {
     pub fn peer(&self, name: &str) -> Result<PeerReport, Error> {
         let inner = self.usable()?;
         let view = inner.fetch(name, Instant::now(), &inner.control(None, 0, &|| None))?;
-        Ok(report(&view, inner.routes.chosen(&view.target)))
+        let mapped_bytes = inner.routes.mapped_bytes(&view.target);
+        Ok(PeerReport { mapped_bytes, ..report(&view, inner.routes.chosen(&view.target)) })
     }
 
     /// The address of the first buffer that the peer registered.
@@ -240,6 +241,7 @@ fn report(view: &View, (path, why_not_shm): (&'static str, Option<String>)) -> P
         protocol: descriptor.protocol.clone(),
         path,
         why_not_shm,
+        mapped_bytes: 0,
         dialect: match view.target.dialect {
             Dialect::Rail { .. } => "rail",
             Dialect::MooncakeV2 => "mooncake-v2",
