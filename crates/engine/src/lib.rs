@@ -42,6 +42,7 @@ pub use config::{Config, Paths, Timeouts, V1Clients};
 pub use engine::Engine;
 pub use moonrail_memory::{Access, MemoryRange, RangeError, RegionOptions};
 pub use moonrail_metadata::{MetadataServer, ServerLimits};
+pub use moonrail_sys::process::{ForkGuard, on_first_thread};
 pub use moonrail_transport::{Code, Entry, Error, Opcode, Retry, Stage};
 pub use notify::Notify;
 pub use report::{EngineReport, NamedRange, PeerReport, ProbeReport};

@@ -16,6 +16,11 @@ use crate::view::{self, BadMirror, View};
 /// How old an answer to "is it alive?" may be. Far less than a process number needs to come round.
 const FRESH: Duration = Duration::from_millis(1);
 
+/// A small copy that takes longer is not one of memory that is there: it is paged in, or the kernel makes it wait.
+const SLOW: Duration = Duration::from_millis(5);
+/// How long that is remembered.
+const SLOW_FOR: Duration = Duration::from_secs(1);
+
 pub(crate) struct Link {
     /// As `process_vm_*` wants it.
     pub(crate) pid: i32,
@@ -28,6 +33,8 @@ pub(crate) struct Link {
     since: Instant,
     /// Nanoseconds from `since` to the last sign of life.
     seen_alive: AtomicU64,
+    /// Nanoseconds from `since` to the time up to which small copies count as slow.
+    slow_until: AtomicU64,
 }
 
 impl Link {
@@ -47,13 +54,14 @@ impl Link {
             view: RwLock::default(),
             since: Instant::now(),
             seen_alive: AtomicU64::new(0),
+            slow_until: AtomicU64::new(0),
         }
     }
 
     /// Whether the target lives, by an answer that is at most a millisecond older than `now`.
     #[inline]
     pub(crate) fn alive(&self, now: Instant) -> bool {
-        let at = now.saturating_duration_since(self.since).as_nanos() as u64;
+        let at = self.at(now);
         if at.saturating_sub(self.seen_alive.load(Ordering::Relaxed)) < FRESH.as_nanos() as u64 {
             return true;
         }
@@ -62,6 +70,25 @@ impl Link {
             self.seen_alive.store(at, Ordering::Relaxed);
         }
         alive
+    }
+
+    /// Whether small copies have lately been slow.
+    #[inline]
+    pub(crate) fn slow(&self, now: Instant) -> bool {
+        self.at(now) < self.slow_until.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of how long a small copy took.
+    #[inline]
+    pub(crate) fn took(&self, began: Instant, ended: Instant) {
+        if ended.saturating_duration_since(began) > SLOW {
+            self.slow_until.store(self.at(ended + SLOW_FOR), Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn at(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.since).as_nanos() as u64
     }
 
     /// Whether the target is gone, asked now.
@@ -79,6 +106,12 @@ impl Link {
         drop(view);
         self.view.write().catch_up(&self.mirror)?;
         Ok(self.view.read())
+    }
+
+    /// The target's regions as they are now, unless that takes a wait.
+    #[inline]
+    pub(crate) fn view_now(&self) -> Option<RwLockReadGuard<'_, View>> {
+        self.view.try_read().filter(|view| view.version() >= self.version())
     }
 
     /// The mirror's version now.
