@@ -17,11 +17,19 @@ const FINE_GRAINED: (usize, u64) = (256, 2048);
 pub(crate) struct Routes {
     shm: Option<ShmPath>,
     tcp: TcpPath,
+    /// Carries what would go over TCP.
+    #[cfg(feature = "testkit")]
+    pub(crate) instead_of_tcp: std::sync::OnceLock<Box<dyn Path>>,
 }
 
 impl Routes {
     pub(crate) fn new(shm: Option<ShmPath>, tcp: TcpPath) -> Self {
-        Self { shm, tcp }
+        Self {
+            shm,
+            tcp,
+            #[cfg(feature = "testkit")]
+            instead_of_tcp: std::sync::OnceLock::new(),
+        }
     }
 
     /// The names of the paths, best first.
@@ -55,6 +63,10 @@ impl Routes {
                 }
                 outcome => return outcome,
             }
+        }
+        #[cfg(feature = "testkit")]
+        if let Some(path) = self.instead_of_tcp.get() {
+            return path.execute(target, work, control);
         }
         self.tcp.execute(target, work, control)
     }
