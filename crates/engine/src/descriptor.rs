@@ -71,7 +71,7 @@ impl OwnDescriptor {
                 release: crate::RELEASE.to_owned(),
                 epoch: self.epoch,
                 names: Vec::new(),
-                rail: Some(RailOffer { features: 0, max: rail::VERSION, min: rail::VERSION }),
+                rail: Some(RailOffer { features: rail::FEATURES, max: rail::VERSION, min: rail::VERSION }),
                 same_host: self.same_host.clone(),
             }),
         }

@@ -35,6 +35,8 @@ mod registration;
 mod report;
 mod request;
 mod route;
+#[cfg(feature = "testkit")]
+mod testkit;
 mod transfer;
 
 pub use completion::Completion;
@@ -42,6 +44,7 @@ pub use config::{Config, Paths, Timeouts, V1Clients};
 pub use engine::Engine;
 pub use moonrail_memory::{Access, HugePages, MemoryRange, RangeError, RegionOptions};
 pub use moonrail_metadata::{MetadataServer, ServerLimits};
+pub use moonrail_sys::process::{ForkGuard, on_first_thread};
 pub use moonrail_transport::{Code, Entry, Error, Opcode, Retry, Stage};
 pub use notify::Notify;
 pub use report::{EngineReport, NamedRange, PeerReport, ProbeReport};

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use moonrail_metadata::Located;
+use moonrail_shm::ShmPeer;
 use moonrail_transport::{Code, Dialect, Entry, Error, Retry, Stage, Target};
 use moonrail_wire::address::HostPort;
 use moonrail_wire::data::DataVersion;
@@ -20,6 +21,8 @@ use parking_lot::RwLock;
 /// A peer's descriptor, in the shape that transfers need. Never changes; a new fetch makes a new view.
 pub(crate) struct View {
     pub target: Target,
+    /// The peer as the same-host path knows it, if it is on this host.
+    pub near: Option<Arc<ShmPeer>>,
     pub descriptor: SegmentDescriptor,
     pub handshake: Option<HostPort>,
     /// When the fetch began that brought it.
@@ -65,7 +68,7 @@ impl View {
         let same_host = descriptor.moonrail.as_ref().and_then(|extension| extension.same_host.clone());
         let same_host = same_host.filter(|_| !force_v1);
         let target = Target { name: name.to_owned(), addresses, dialect, generation, same_host };
-        Ok(Self { target, descriptor, handshake, fetched, ranges })
+        Ok(Self { target, near: None, descriptor, handshake, fetched, ranges })
     }
 
     /// The epoch of a Moonrail peer.
@@ -131,6 +134,11 @@ pub(crate) struct Peers {
 impl Peers {
     pub(crate) fn get(&self, name: &str) -> Option<Arc<View>> {
         self.views.read().get(name).cloned()
+    }
+
+    /// [`Peers::get`], unless another thread is changing what is known.
+    pub(crate) fn get_now(&self, name: &str) -> Option<Arc<View>> {
+        self.views.try_read()?.get(name).cloned()
     }
 
     pub(crate) fn next_generation(&self) -> u64 {

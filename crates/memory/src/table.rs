@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 use crate::outside::fence_outside;
 use crate::region::Region;
 use crate::{
-    Backing, Hold, HoldError, HoldMiss, HoldSet, MemoryRange, Outside, RegionInfo, RegionOptions, RegionSpan,
+    Backing, Hold, HoldError, HoldMiss, MemoryRange, Outside, RegionInfo, RegionOptions, RegionSpan,
     RegisterError, SharedBlock, UnregisterError, Want,
 };
 
@@ -24,13 +24,13 @@ pub type RevokeHook = Box<dyn Fn() + Send + Sync>;
 /// The registered regions of one engine. No two overlap; adjacent ones stay separate. Any thread may call any method.
 #[derive(Default)]
 pub struct RegionTable {
-    regions: RwLock<Regions>,
+    pub(crate) regions: RwLock<Regions>,
     hooks: RwLock<Vec<RevokeHook>>,
     version: AtomicU64,
 }
 
 #[derive(Default)]
-struct Regions {
+pub(crate) struct Regions {
     /// By first address. A revoked region stays until its last hold is gone, so that its memory is not registered anew
     /// under the feet of an old transfer.
     by_start: BTreeMap<u64, Arc<Region>>,
@@ -207,50 +207,6 @@ impl RegionTable {
         Ok((leaving, outside))
     }
 
-    /// Holds the region that `len` bytes at `addr` lie in. A zero `len` asks for the region that `addr` lies in (or
-    /// ends). Allocates nothing.
-    ///
-    /// # Errors
-    /// How the range misses the regions.
-    pub fn hold(&self, addr: u64, len: u64, want: Want) -> Result<Hold, HoldError> {
-        self.regions.read().hold(addr, len, want)
-    }
-
-    /// Holds every region that the ranges `(addr, len)` lie in, once each. Empty ranges are skipped, wherever they
-    /// point. Takes the table's lock only for the first range of each region, and allocates per region, not per range.
-    ///
-    /// # Errors
-    /// The first range that cannot be held, by its index, and why. Nothing stays held then.
-    pub fn hold_all(
-        &self,
-        ranges: impl IntoIterator<Item = (u64, u64)>,
-        want: Want,
-    ) -> Result<HoldSet, (usize, HoldError)> {
-        let mut held: BTreeMap<u64, Hold> = BTreeMap::new();
-        let (mut start, mut end) = (0, 0);
-        for (index, (addr, len)) in ranges.into_iter().enumerate() {
-            if len == 0 {
-                continue;
-            }
-            let Some(last) = addr.checked_add(len) else {
-                return Err((index, HoldError { addr, len, miss: HoldMiss::Wraps }));
-            };
-            if addr >= start && last <= end {
-                continue;
-            }
-            if let Some((_, hold)) = held.range(..=addr).next_back()
-                && hold.covers(addr, len)
-            {
-                (start, end) = (hold.region().addr, hold.region().end());
-                continue;
-            }
-            let hold = self.hold(addr, len, want).map_err(|error| (index, error))?;
-            (start, end) = (hold.region().addr, hold.region().end());
-            held.insert(start, hold);
-        }
-        Ok(HoldSet::from_sorted(held.into_values()))
-    }
-
     /// Adds somebody who lets users outside this process at the regions, for the life of the table; tells them at once
     /// of what is registered already.
     pub fn attach(&self, outside: Arc<dyn Outside>) {
@@ -391,7 +347,7 @@ impl Regions {
         }
     }
 
-    fn hold(&self, addr: u64, len: u64, want: Want) -> Result<Hold, HoldError> {
+    pub(crate) fn hold(&self, addr: u64, len: u64, want: Want) -> Result<Hold, HoldError> {
         let miss = match self.last_from(addr) {
             Some(region) if region.info.contains(addr, len) => {
                 if region.revoked() {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use moonrail::{Code, Engine, Error, HugePages, RegionOptions, Retry, Stage};
+use moonrail::{Code, Engine, Error, ForkGuard, HugePages, RegionOptions, Retry, Stage};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
@@ -66,7 +66,7 @@ pub(crate) struct Allocation {
     len: u64,
     /// What came of asking for huge pages, if they were asked for.
     huge_pages: Option<HugePages>,
-    pid: u32,
+    fork_guard: ForkGuard,
 }
 
 #[pymethods]
@@ -105,7 +105,7 @@ impl Allocation {
             addr,
             len,
             huge_pages,
-            pid: std::process::id(),
+            fork_guard: ForkGuard::new(),
         })
     }
 
@@ -182,7 +182,7 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         let Some(engine) = self.engine.get_mut().take() else { return };
-        if self.pid != std::process::id() {
+        if self.fork_guard.forked() {
             // The mapping of this child goes with the child.
             std::mem::forget(engine);
             return;

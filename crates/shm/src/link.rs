@@ -21,6 +21,11 @@ use crate::view::{self, BadMirror, View};
 /// How old an answer to "is it alive?" may be. Far less than a process number needs to come round.
 const FRESH: Duration = Duration::from_millis(1);
 
+/// A small copy that takes longer is not one of memory that is there: it is paged in, or the kernel makes it wait.
+const SLOW: Duration = Duration::from_millis(5);
+/// How long that is remembered.
+const SLOW_FOR: Duration = Duration::from_secs(1);
+
 pub(crate) struct Link {
     /// As `process_vm_*` wants it.
     pub(crate) pid: i32,
@@ -34,6 +39,8 @@ pub(crate) struct Link {
     since: Instant,
     /// Nanoseconds from `since` to the last sign of life.
     seen_alive: AtomicU64,
+    /// Nanoseconds from `since` to the time up to which small copies count as slow.
+    slow_until: AtomicU64,
 }
 
 /// The target's regions, and those of its blocks that are mapped here.
@@ -61,19 +68,20 @@ impl Link {
             desk: Desk::default(),
             since: Instant::now(),
             seen_alive: AtomicU64::new(0),
+            slow_until: AtomicU64::new(0),
         }
     }
 
-    /// Whether the target lives: by its own mark, else by an answer of the kernel that is at most a millisecond old.
+    /// Whether the target lives: by its own mark, else by an answer of the kernel at most a millisecond older than `now`.
     #[inline]
-    pub(crate) fn alive(&self) -> bool {
+    pub(crate) fn alive(&self, now: Instant) -> bool {
         let mark = self.mirror.load(head::LIFE).unwrap_or(0);
-        lives(mark).unwrap_or_else(|| self.lately_alive())
+        lives(mark).unwrap_or_else(|| self.lately_alive(now))
     }
 
     #[cold]
-    fn lately_alive(&self) -> bool {
-        let at = self.since.elapsed().as_nanos() as u64;
+    fn lately_alive(&self, now: Instant) -> bool {
+        let at = self.at(now);
         if at.saturating_sub(self.seen_alive.load(Ordering::Relaxed)) < FRESH.as_nanos() as u64 {
             return true;
         }
@@ -82,6 +90,25 @@ impl Link {
             self.seen_alive.store(at, Ordering::Relaxed);
         }
         alive
+    }
+
+    /// Whether small copies have lately been slow.
+    #[inline]
+    pub(crate) fn slow(&self, now: Instant) -> bool {
+        self.at(now) < self.slow_until.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of how long a small copy took.
+    #[inline]
+    pub(crate) fn took(&self, began: Instant, ended: Instant) {
+        if ended.saturating_duration_since(began) > SLOW {
+            self.slow_until.store(self.at(ended + SLOW_FOR), Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn at(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.since).as_nanos() as u64
     }
 
     /// Whether the target is gone, asked now.
@@ -139,6 +166,12 @@ impl Link {
         });
     }
 
+    /// The target's regions as they are now, unless that takes a wait.
+    #[inline]
+    pub(crate) fn seen_now(&self) -> Option<RwLockReadGuard<'_, Seen>> {
+        self.seen.try_read().filter(|seen| seen.view.version() >= self.version())
+    }
+
     /// The mirror's version now.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
@@ -171,16 +204,16 @@ mod tests {
         let link = Link::new(child.id() as i32, process, socket, mirror, page);
         let mark = |word| words.words()[head::LIFE].store(word, Ordering::Release);
         // The release before marks nothing.
-        assert!(link.alive());
+        assert!(link.alive(Instant::now()));
         mark(u64::from(child.id()));
-        assert!(link.alive());
+        assert!(link.alive(Instant::now()));
         mark(0x4000_0000);
-        assert!(!link.alive());
+        assert!(!link.alive(Instant::now()));
         mark(0);
-        assert!(link.alive());
+        assert!(link.alive(Instant::now()));
         child.kill().unwrap();
         child.wait().unwrap();
         std::thread::sleep(FRESH);
-        assert!(!link.alive());
+        assert!(!link.alive(Instant::now()));
     }
 }

@@ -11,11 +11,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use moonrail_memory::{Outside, RegionInfo, RegionSpan, RegionTable};
-use moonrail_sys::fork_mark::ForkMark;
 use moonrail_sys::life::Life;
 use moonrail_sys::local_socket::{self, PeerCredentials};
 use moonrail_sys::poll::Interest;
 use moonrail_sys::poller::{Events, Poller};
+use moonrail_sys::process::ForkGuard;
 use moonrail_sys::{Waker, host, random};
 
 use crate::contact::ShmContact;
@@ -51,7 +51,7 @@ struct Shared {
     nonce: Box<[u64; 2]>,
     epoch: u64,
     mirror_fd: OwnedFd,
-    mark: ForkMark,
+    fork_guard: ForkGuard,
     waker: Waker,
     stopping: AtomicBool,
 }
@@ -76,7 +76,7 @@ impl ShmServer {
             nonce: Box::new(nonce),
             epoch,
             mirror_fd,
-            mark: ForkMark::new()?,
+            fork_guard: ForkGuard::new(),
             waker: Waker::new()?,
             stopping: AtomicBool::new(false),
         });
@@ -103,7 +103,7 @@ impl Drop for ShmServer {
     /// No batch begins any more; copies that are going on are waited for by whoever unregisters their memory. In a
     /// forked child, nothing that the parent uses is touched.
     fn drop(&mut self) {
-        if self.shared.mark.forked() {
+        if self.shared.fork_guard.forked() {
             return;
         }
         self.shared.mirror.close();
@@ -118,19 +118,19 @@ impl Drop for ShmServer {
 
 impl Outside for Shared {
     fn registered(&self, regions: &mut dyn Iterator<Item = &RegionInfo>) {
-        if !self.mark.forked() {
+        if !self.fork_guard.forked() {
             self.mirror.list(regions);
         }
     }
 
     fn revoked(&self, regions: &mut dyn Iterator<Item = &RegionInfo>) {
-        if !self.mark.forked() {
+        if !self.fork_guard.forked() {
             self.mirror.delist(regions);
         }
     }
 
     fn fence(&self, regions: &[RegionSpan], deadline: Option<Instant>, busy: &mut dyn FnMut(usize, u32)) {
-        if !self.mark.forked() {
+        if !self.fork_guard.forked() {
             self.initiators.fence(self.mirror.fence(), regions, deadline, busy);
         }
     }
