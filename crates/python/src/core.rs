@@ -156,6 +156,7 @@ impl Core {
         dict.set_item("data_version", report.data_version)?;
         dict.set_item("path", report.path)?;
         dict.set_item("why_not_shm", report.why_not_shm)?;
+        dict.set_item("mapped_bytes", report.mapped_bytes)?;
         dict.set_item("dialect", report.dialect)?;
         dict.set_item("data", report.data.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         dict.set_item("handshake", report.handshake)?;

@@ -88,6 +88,11 @@ class Peer:
         return str(self._report["path"])
 
     @property
+    def mapped_bytes(self) -> int:
+        """Bytes of its memory that were mapped here when it was last asked: buffers that its engine allocated, on this host."""
+        return int(self._report["mapped_bytes"])
+
+    @property
     def buffers(self) -> tuple[RemoteBuffer, ...]:
         """Its buffers, in the order it registered them, as of `Engine.connect` or the last `refresh`."""
         return self._buffers
