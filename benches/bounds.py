@@ -22,7 +22,7 @@ from benches.table import Table
 
 DONE = "write|read|register|unregister|first contact|memory|descriptors|p50|p99"
 ENGINE = r"ceiling \w+|[\w.-]+"
-FIGURE = rf"(.+?) ({DONE}) ({ENGINE})( each)?"
+FIGURE = rf"([^/]+?) ({DONE}) ({ENGINE})( each)?"
 NUMBER = r"(\d+(?:\.\d+)?)"
 
 
