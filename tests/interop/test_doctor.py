@@ -11,8 +11,9 @@ import json
 import os
 import signal
 import subprocess
-import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ UNMAPPED = 4096
 PROBE_OF_THE_DEAD = -102
 DIES_OF_UNMAPPED = {"0.3.7.post2"}
 """Releases whose process ends when they are sent a request for such an address."""
-STOPPED_SECONDS = 0.3
+BLIND_SECONDS = 1.0
+"""An initiator that does not wait for an answer has said what it says by then."""
 
 pytestmark = pytest.mark.timeout(600)  # The first run installs the releases.
 
@@ -173,27 +175,23 @@ class Trial:
         when it goes on, and who does not has said 0 by then.
         """
         target = self.cluster.victim(self.to)
-        self.write(self.sink.address, 64)  # Whatever the initiator has to ask its peer, it has asked by now.
-        if target is not self.to:
-            self.from_.node.timed(
+        self.from_.node.call("first_buffer", peer=target.name)  # It knows the target's descriptor from here on.
+        pid = target.node.call("about")["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        wait_until_stopped(pid)
+        with ThreadPoolExecutor(1) as pool:
+            said = pool.submit(
+                self.from_.node.timed,
                 "transfer",
                 op="write",
                 peer=target.name,
                 local=self.source.address,
-                remote=target.regions[0].address,
+                remote=UNMAPPED,
                 length=64,
             )
-        pid = target.node.call("about")["pid"]
-        os.kill(pid, signal.SIGSTOP)
-        resume = threading.Timer(STOPPED_SECONDS, os.kill, (pid, signal.SIGCONT))
-        resume.start()
-        try:
-            outcome = self.from_.node.timed(
-                "transfer", op="write", peer=target.name, local=self.source.address, remote=UNMAPPED, length=64
-            )
-        finally:
-            resume.join()
-        return outcome.ok
+            wait([said], timeout=BLIND_SECONDS)
+            os.kill(pid, signal.SIGCONT)
+            return said.result().ok
 
     def overwrites_a_stranger(self) -> bool:
         """Whether memory that was never registered takes a write, reported as done or not."""
@@ -212,13 +210,19 @@ class Trial:
         return self.from_.node.timed("probe", peer=self.to.name).code
 
 
+def wait_until_stopped(pid: int) -> None:
+    """Returns once every thread of the process stands still."""
+    tasks = Path(f"/proc/{pid}/task")
+    while any((task / "stat").read_text().rpartition(")")[2].split()[0] != "T" for task in tasks.iterdir()):
+        time.sleep(0.001)
+
+
 def arrives(region: Memory, seconds: float = LATE_SECONDS) -> bool:
     """Whether the region comes to hold what it should. A v1 write is reported as done before it is stored."""
-    waited = threading.Event()
     for _ in range(max(1, int(seconds / 0.1))):
         if region.as_expected():
             return True
-        waited.wait(0.1)
+        time.sleep(0.1)
     return region.as_expected()
 
 
