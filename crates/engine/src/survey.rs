@@ -16,6 +16,7 @@ use moonrail_wire::segment::{PROTOCOL_TCP, ReleaseLine, SegmentDescriptor};
 
 use crate::capabilities::PeerCapabilities;
 use crate::errors;
+use crate::report::ProbeReport;
 
 /// How long a data connection must stay open after a request to count as kept.
 const KEPT: Duration = Duration::from_millis(400);
@@ -125,6 +126,17 @@ impl Survey {
             data_failure,
             buffers: descriptor.buffers.iter().map(|buffer| (buffer.addr, buffer.length)).collect(),
         })
+    }
+
+    /// Asks whether the engine's process answers.
+    ///
+    /// # Errors
+    /// The failures of reaching it.
+    pub fn probe(&self, name: &str) -> Result<ProbeReport, Error> {
+        let failed = |error| errors::metadata(Stage::Probe, name, &error);
+        let address = self.directory.handshake_address(name).map_err(failed)?;
+        let outcome = self.client.probe(&address, &introduction()).map_err(failed)?;
+        Ok(ProbeReport { round_trip: outcome.round_trip, legacy: outcome.legacy })
     }
 
     /// Why the data port cannot be used, and whether it keeps connections where that is worth knowing.

@@ -11,6 +11,7 @@ from typing import Any
 
 __all__ = [
     "CancelledError",
+    "CapabilityError",
     "DeadlineError",
     "EngineClosedError",
     "ErrorText",
@@ -94,6 +95,10 @@ class RegistrationError(MoonrailError):
 
     After REGION_BUSY the memory must not be freed: a transfer still uses it.
     """
+
+
+class CapabilityError(MoonrailError, RuntimeError):
+    """What the program requires is not there: MISSING_CAPABILITY. The message says what, where, and what helps."""
 
 
 class ResourceLimitError(MoonrailError):
@@ -203,6 +208,7 @@ _CLASSES: dict[str, type[MoonrailError]] = {
     "DEADLINE_EXCEEDED": DeadlineError,
     "UNCONFIRMED": UnconfirmedError,
     "NOTIFY_REJECTED": NotifyRejectedError,
+    "MISSING_CAPABILITY": CapabilityError,
     "RESOURCE_LIMIT": ResourceLimitError,
     "CANCELLED": CancelledError,
     "INTERRUPTED": CancelledError,
