@@ -259,8 +259,10 @@ impl<'a> Run<'a> {
 
     fn see_who_died(&mut self) -> Result<(), String> {
         for seat in 0..2 {
-            let Some(it) = self.rig.seats[seat].as_mut() else { continue };
-            let Some(status) = it.node.ended() else { continue };
+            let Some(status) = self.rig.seats[seat].as_mut().and_then(|it| it.node.ended()) else { continue };
+            // The byte that it was to be killed at may have passed just now.
+            self.break_what_is_due()?;
+            let Some(it) = &self.rig.seats[seat] else { continue };
             if !self.killed[seat] {
                 return Err(format!(
                     "node {seat} ended by itself: {status}; its log:\n    {}",
