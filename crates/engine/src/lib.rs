@@ -35,6 +35,8 @@ mod registration;
 mod report;
 mod request;
 mod route;
+#[cfg(feature = "testkit")]
+mod testkit;
 mod transfer;
 
 pub use completion::Completion;

@@ -53,6 +53,12 @@ pub fn ptrace_scope() -> Option<u32> {
     std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
 }
 
+/// Memory and swap space of the machine in bytes, used or not.
+pub fn total_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_add(info.totalswap).saturating_mul(u64::from(info.mem_unit))
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -181,9 +181,14 @@ impl Rig {
     ///
     /// `drain`: also until what ended connections have left in its sockets is stored, as nobody was told of a failure
     /// and nobody reset them.
-    pub(crate) fn settle(&mut self, target: Owner, engine: usize, drain: bool) -> Result<(), String> {
+    pub(crate) fn settle(
+        &mut self,
+        target: Owner,
+        engine: usize,
+        drain: bool,
+        patience: Duration,
+    ) -> Result<(), String> {
         let began = Instant::now();
-        let patience = Duration::from_secs(10);
         if let Some(proxy) = &self.proxy {
             proxy.settle();
         }

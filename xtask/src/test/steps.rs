@@ -3,6 +3,7 @@
 use super::{Context, Outcome, Step};
 use crate::cargo_tools;
 use crate::faults;
+use crate::instructions::{self, NotCounted};
 use crate::process;
 use crate::system;
 use crate::venv::Venv;
@@ -20,6 +21,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "ruff", fast: true, run: ruff },
     Step { name: "mypy", fast: true, run: mypy },
     Step { name: "wheels", fast: false, run: wheels },
+    Step { name: "instructions", fast: false, run: instructions },
     Step { name: "python", fast: false, run: |context| pytest(context, "python/moonrail/tests") },
     Step { name: "consumers", fast: false, run: |context| pytest(context, "tests/consumers") },
     Step { name: "recipes", fast: false, run: |context| pytest(context, "tests/recipes") },
@@ -127,6 +129,14 @@ fn require_python_folders(context: &Context<'_>) -> Result<(), String> {
 
 fn wheels(context: &Context<'_>) -> StepResult {
     context.installed().map(|_| Outcome::Passed)
+}
+
+fn instructions(context: &Context<'_>) -> StepResult {
+    match instructions::check(context.workspace) {
+        Ok(()) => Ok(Outcome::Passed),
+        Err(NotCounted::Skipped(why)) => Ok(Outcome::Skipped(why)),
+        Err(NotCounted::Failed(why)) => Err(why),
+    }
 }
 
 fn interop(context: &Context<'_>) -> StepResult {

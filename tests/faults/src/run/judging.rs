@@ -62,34 +62,40 @@ impl Run<'_> {
 
     /// Until nothing that was begun before can change the target's memory any more.
     fn settle_target(&mut self) -> Result<(), String> {
-        // It may have been stopped or killed by the last byte that passed.
-        self.break_what_is_due()?;
-        let target = self.owners[1];
-        if let Owner::Node(seat) = target {
-            if self.killed[seat] {
-                return Ok(());
-            }
-            if self.target_stands_still() {
-                if let Some(proxy) = &self.rig.proxy {
-                    proxy.settle();
+        let (target, began) = (self.owners[1], Instant::now());
+        loop {
+            // It may have been stopped or killed by the last byte that passed.
+            self.break_what_is_due()?;
+            if let Owner::Node(seat) = target {
+                if self.killed[seat] {
+                    return Ok(());
                 }
-                let stands = self.seat(seat)?.node.wait_stopped(Duration::from_secs(5));
-                return if stands { Ok(()) } else { Err(format!("node {seat} does not stand still")) };
+                if self.target_stands_still() {
+                    if let Some(proxy) = &self.rig.proxy {
+                        proxy.settle();
+                    }
+                    let stands = self.seat(seat)?.node.wait_stopped(Duration::from_secs(5));
+                    return if stands { Ok(()) } else { Err(format!("node {seat} does not stand still")) };
+                }
+                if self.is_starved(Side::Target) {
+                    // It could not take the connection that asks.
+                    self.seat(seat)?.node.lift_limits();
+                }
+            }
+            let drain = self.killed[0] || self.cuts() || self.owners[0] == Owner::Client;
+            match self.rig.settle(target, self.plan.engine, drain, Duration::from_millis(500)) {
+                Err(why) if !self.dies(1) && began.elapsed() > Duration::from_secs(10) => return Err(why),
+                Err(_) if !self.dies(1) => {}
+                _ => return Ok(()),
             }
         }
-        let starved = self.plan.faults.iter().any(|fault| {
-            matches!(fault, Fault::Files { side: Side::Target, .. } | Fault::Memory { side: Side::Target })
-        });
-        if starved && let Owner::Node(seat) = target {
-            // It could not take the connection that asks.
-            self.seat(seat)?.node.lift_limits();
-        }
-        let drain = self.killed[0] || self.cuts() || self.owners[0] == Owner::Client;
-        match self.rig.settle(target, self.plan.engine, drain) {
-            // It may have been killed just now.
-            Err(_) if self.dies(1) => Ok(()),
-            outcome => outcome,
-        }
+    }
+
+    fn is_starved(&self, side: Side) -> bool {
+        self.plan.faults.iter().any(|fault| match fault {
+            Fault::Files { side: of, .. } | Fault::Memory { side: of } => *of == side,
+            _ => false,
+        })
     }
 
     fn target_stands_still(&self) -> bool {
