@@ -8,6 +8,7 @@ mod bench;
 mod cargo_tools;
 mod demo;
 mod fuzz;
+mod generate;
 mod interop;
 mod process;
 mod system;
@@ -69,6 +70,12 @@ enum Command {
         #[arg(value_name = "TARGET")]
         targets: Vec<String>,
     },
+    /// Write the codes and tables that are made from the error reference (crates/reference/records)
+    Generate {
+        /// Write nothing; fail where a file is not current
+        #[arg(long)]
+        check: bool,
+    },
     /// Run Moonrail against genuine Mooncake releases, both ways (tests/interop/run.py)
     Interop {
         /// A release to test, for example 0.3.13.post1; may be repeated (default: those run.py lists)
@@ -93,6 +100,7 @@ fn main() -> ExitCode {
         }),
         Command::Bench { gate, args } => bench::run(&workspace, gate, &args),
         Command::Fuzz { seconds, targets } => fuzz::run(&workspace, seconds, &targets),
+        Command::Generate { check } => generate::run(&workspace, check),
         Command::Interop { release, args } => interop::run(&workspace, &release, &args),
     };
     match result {
