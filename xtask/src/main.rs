@@ -9,6 +9,7 @@ mod cargo_tools;
 mod demo;
 mod fuzz;
 mod generate;
+mod instructions;
 mod interop;
 mod process;
 mod system;
@@ -52,12 +53,15 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
-    /// Measure against the machine's ceilings and other engines (benches/compare.py)
+    /// Measure against the machine's ceilings and other engines (benches/compare.py); `bench parts`: the Criterion benches
     Bench {
-        /// Fail where a bound of the project is not met
+        /// Run all that benches/gate.txt has bounds for, and fail where one is not met
         #[arg(long)]
         gate: bool,
-        /// Passed to benches/compare.py as they are
+        /// Write the figures and plots of docs/performance/ anew
+        #[arg(long)]
+        plots: bool,
+        /// Passed to benches/compare.py as they are; after `parts`, to `cargo bench`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         args: Vec<String>,
     },
@@ -98,7 +102,7 @@ fn main() -> ExitCode {
                 println!("{}", wheel.display());
             }
         }),
-        Command::Bench { gate, args } => bench::run(&workspace, gate, &args),
+        Command::Bench { gate, plots, args } => bench::run(&workspace, gate, plots, &args),
         Command::Fuzz { seconds, targets } => fuzz::run(&workspace, seconds, &targets),
         Command::Generate { check } => generate::run(&workspace, check),
         Command::Interop { release, args } => interop::run(&workspace, &release, &args),

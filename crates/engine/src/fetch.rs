@@ -94,7 +94,7 @@ impl Inner {
             .lookup(name, &self.own.introduction())
             .map_err(|error| errors::metadata(Stage::Resolve, name, &error))?;
         let mut view = View::new(name, located, began, generation, self.config.force_v1)?;
-        self.routes.settle(&mut view.target);
+        view.near = self.routes.near(&mut view.target);
         let view = Arc::new(view);
         if let Some(before) = self.peers.put(Arc::clone(&view))
             && (before.target.addresses != view.target.addresses

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use moonrail::{Code, Engine, Error, RegionOptions, Retry, Stage};
+use moonrail::{Code, Engine, Error, ForkGuard, RegionOptions, Retry, Stage};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
@@ -64,7 +64,7 @@ pub(crate) struct Allocation {
     pub exports: AtomicUsize,
     addr: u64,
     len: u64,
-    pid: u32,
+    fork_guard: ForkGuard,
 }
 
 #[pymethods]
@@ -90,7 +90,7 @@ impl Allocation {
             exports: AtomicUsize::new(0),
             addr,
             len,
-            pid: std::process::id(),
+            fork_guard: ForkGuard::new(),
         })
     }
 
@@ -142,7 +142,7 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         let Some(engine) = self.engine.get_mut().take() else { return };
-        if self.pid != std::process::id() {
+        if self.fork_guard.forked() {
             // The mapping of this child goes with the child.
             std::mem::forget(engine);
             return;

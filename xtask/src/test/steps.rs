@@ -2,6 +2,7 @@
 
 use super::{Context, Outcome, Step};
 use crate::cargo_tools;
+use crate::instructions::{self, NotCounted};
 use crate::process;
 use crate::system;
 use crate::venv::Venv;
@@ -18,6 +19,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "ruff", fast: true, run: ruff },
     Step { name: "mypy", fast: true, run: mypy },
     Step { name: "wheels", fast: false, run: wheels },
+    Step { name: "instructions", fast: false, run: instructions },
     Step { name: "python", fast: false, run: |context| pytest(context, "python/moonrail/tests") },
     Step { name: "consumers", fast: false, run: |context| pytest(context, "tests/consumers") },
     Step { name: "recipes", fast: false, run: |context| pytest(context, "tests/recipes") },
@@ -34,6 +36,9 @@ const PYTHON_FOLDERS: [&str; 3] = ["python", "tests", "benches"];
 
 /// Seconds that one Python test may take.
 const TEST_TIMEOUT: &str = "--timeout=120";
+
+/// Python tests at a time: most of them wait for deadlines most of the time, so more than the cores have room.
+const TEST_WORKERS: &str = "--numprocesses=4";
 
 /// How long the advisory database may take to arrive.
 const FETCH_SECONDS: &str = "60";
@@ -119,9 +124,20 @@ fn wheels(context: &Context<'_>) -> StepResult {
     context.installed().map(|_| Outcome::Passed)
 }
 
+fn instructions(context: &Context<'_>) -> StepResult {
+    match instructions::check(context.workspace) {
+        Ok(()) => Ok(Outcome::Passed),
+        Err(NotCounted::Skipped(why)) => Ok(Outcome::Skipped(why)),
+        Err(NotCounted::Failed(why)) => Err(why),
+    }
+}
+
 fn interop(context: &Context<'_>) -> StepResult {
     match system::genuine_libraries(context.workspace) {
-        Ok(()) => pytest(context, "tests/interop").and_then(|_| metadata_interop(context)),
+        Ok(()) => {
+            // One at a time: the pairs of one test are already spread over the cores.
+            pass(&mut pytest_command(context, "tests/interop")?).and_then(|_| metadata_interop(context))
+        }
         Err(system::Missing::NeedsRoot(why)) => Ok(Outcome::Skipped(why)),
         Err(system::Missing::Failed(why)) => Err(why),
     }
@@ -136,12 +152,12 @@ fn metadata_interop(context: &Context<'_>) -> StepResult {
 }
 
 fn pytest(context: &Context<'_>, folder: &str) -> StepResult {
-    pass(&mut pytest_command(context, folder)?)
+    pass(pytest_command(context, folder)?.arg(TEST_WORKERS))
 }
 
 /// On one machine the recipes take the same-host path; a network is what most users have.
 fn recipes_over_tcp(context: &Context<'_>) -> StepResult {
-    pass(pytest_command(context, "tests/recipes")?.env("RECIPES_PATHS", "tcp"))
+    pass(pytest_command(context, "tests/recipes")?.arg(TEST_WORKERS).env("RECIPES_PATHS", "tcp"))
 }
 
 fn pytest_command(context: &Context<'_>, folder: &str) -> Result<Command, String> {

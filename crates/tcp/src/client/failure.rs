@@ -13,13 +13,13 @@ const LETS_GO: Duration = Duration::from_millis(100);
 pub(super) struct Reached {
     /// The first entry not known to be applied.
     pub index: usize,
-    /// Whether any byte was handed to the socket.
-    pub started: bool,
+    /// No byte of the batch can have reached the peer's memory.
+    pub untouched: bool,
 }
 
 impl Reached {
     /// Nothing was sent yet.
-    pub(super) const NOTHING: Reached = Reached { index: 0, started: false };
+    pub(super) const NOTHING: Reached = Reached { index: 0, untouched: true };
 }
 
 /// The failure of an exchange. Reads leave the peer untouched, so they may always be repeated.
@@ -31,7 +31,7 @@ pub(super) fn failed(
     stage: Stage,
     message: String,
 ) -> Failure {
-    let untouched = !reached.started || work.opcode == Opcode::Read;
+    let untouched = reached.untouched || work.opcode == Opcode::Read;
     let retry = match code {
         Code::RemoteRefused | Code::MemoryFault | Code::ProtocolError => Retry::AfterFix,
         _ if untouched => Retry::Safe,
@@ -93,6 +93,12 @@ pub(super) fn stopped(target: &Target, work: &Work<'_>, reached: Reached, stop: 
         Stop::Interrupted => (Code::Interrupted, "a signal interrupted the transfer"),
     };
     failed(target, work, reached, code, Stage::Transfer, message.to_owned())
+}
+
+/// The peer has said what became of everything that it was sent.
+pub(super) fn confirmed(mut failure: Failure) -> Failure {
+    failure.error = failure.error.with_note("the peer confirmed that no more of it will land");
+    failure
 }
 
 /// A transfer that stands still lets go of memory that is being unregistered: the fence must not depend on a peer.

@@ -7,6 +7,7 @@ mod drive;
 mod exchange;
 mod failure;
 mod lane;
+mod pipelined;
 mod pool;
 mod rail;
 mod receive;
