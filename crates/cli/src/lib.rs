@@ -9,10 +9,12 @@ mod completions;
 mod demo;
 mod doctor;
 mod endpoint;
+mod explain;
 mod failure;
 mod metadata_server;
 mod output;
 mod ping;
+mod reference;
 mod serve;
 mod signals;
 mod size;
@@ -45,6 +47,10 @@ enum Command {
     Ping(ping::Args),
     /// Run a metadata server for engines that are not peer-to-peer, Mooncake's too
     MetadataServer(metadata_server::Args),
+    /// Say what an error means and what mends it: a code, a message, or every known message of a log
+    Explain(explain::Args),
+    /// Write the error reference as a static site
+    Reference(reference::Args),
     /// Print what this build can do on this machine
     Capabilities(capabilities::Args),
     /// Find what will go wrong before anything is started: on this host, or between engines that run
@@ -103,6 +109,8 @@ fn dispatch(command: Command, program: &demo::Program, out: &mut Output) -> Resu
         Command::Bench(args) => bench::run(&args, out),
         Command::Ping(args) => ping::run(&args, out),
         Command::MetadataServer(args) => metadata_server::run(&args, out),
+        Command::Explain(args) => explain::run(&args, out),
+        Command::Reference(args) => reference::run(&args, out),
         Command::Demo(args) => demo::run(&args, program, out),
         Command::Completions(args) => completions::run(&args, out),
         Command::DemoWorker => demo::run_worker(),
