@@ -119,7 +119,6 @@ fn main() -> ExitCode {
         Command::Fuzz { seconds, targets } => fuzz::run(&workspace, seconds, &targets),
         Command::Faults { args } => faults::run(&workspace, "run", &args),
         Command::Soak { args } => faults::run(&workspace, "soak", &args),
-    },
         Command::Generate { check } => generate::run(&workspace, check),
         Command::Interop { release, args } => interop::run(&workspace, &release, &args),
     };
