@@ -128,6 +128,7 @@ def batches(figure: Lookup, path: Path) -> None:
     axes.axvline(1, color="#333333", linewidth=1)
     if drawn:
         axes.set_xscale("log")
+        axes.set_xlim(left=0.5)
     axes.set_yticks(range(len(BATCHES)), BATCHES)
     axes.invert_yaxis()
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
