@@ -12,7 +12,9 @@ use crate::{core, errors};
 #[pyfunction]
 pub(crate) fn capabilities() -> Vec<(&'static str, String, Option<(String, String)>)> {
     let items = moonrail::capabilities().items.into_iter();
-    items.map(|item| (item.kind.as_str(), item.name, item.missing.map(|missing| (missing.why, missing.fix)))).collect()
+    items
+        .map(|item| (item.kind.as_str(), item.name, item.missing.map(|missing| (missing.why, missing.fix))))
+        .collect()
 }
 
 /// What the engine called `peer` runs, serves and has registered. No engine is started for it.
@@ -25,7 +27,8 @@ pub(crate) fn look<'py>(
     timeout: f64,
 ) -> PyResult<Bound<'py, PyDict>> {
     let timeout = seconds(py, timeout)?;
-    let seen = core::raising(py, move || Survey::new(&metadata, cluster_id.as_deref(), timeout)?.look(&peer))?;
+    let seen =
+        core::raising(py, move || Survey::new(&metadata, cluster_id.as_deref(), timeout)?.look(&peer))?;
     let dict = PyDict::new(py);
     dict.set_item("release", &seen.release)?;
     dict.set_item("moonrail", seen.side.engine.is_moonrail())?;
@@ -47,7 +50,8 @@ pub(crate) fn probe(
     timeout: f64,
 ) -> PyResult<(f64, bool)> {
     let timeout = seconds(py, timeout)?;
-    let report = core::raising(py, move || Survey::new(&metadata, cluster_id.as_deref(), timeout)?.probe(&peer))?;
+    let report =
+        core::raising(py, move || Survey::new(&metadata, cluster_id.as_deref(), timeout)?.probe(&peer))?;
     Ok((report.round_trip.as_secs_f64(), report.legacy))
 }
 

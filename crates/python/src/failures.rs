@@ -52,7 +52,11 @@ pub(crate) struct Failures {
 
 impl Failures {
     pub(crate) fn new() -> Self {
-        Self { engine: ENGINES.fetch_add(1, Ordering::Relaxed), newest: Mutex::new(None), quiet: AtomicBool::new(false) }
+        Self {
+            engine: ENGINES.fetch_add(1, Ordering::Relaxed),
+            newest: Mutex::new(None),
+            quiet: AtomicBool::new(false),
+        }
     }
 
     /// Whether failures are written to the log.
