@@ -137,18 +137,25 @@ def suits(facts: dict[str, Any], since: dict[str, str]) -> Iterator[dict[str, An
             error = raises or f"AttributeError: 'TransferEngine' object has no attribute '{method}'"
             what = f"the engine has no {method}, which {name} calls ({', '.join(places)}): {error}"
             yield finding(
-                "python.methods", "problem", what, upgrade([method], since),
+                "python.methods", "problem", what, upgrade(method, since),
                 framework=user["name"], method=method, raises=error, raised=raises is not None, places=places,
             )  # fmt: skip
         yield from submodules(facts, user, name)
 
 
-def upgrade(methods: list[str], since: dict[str, str]) -> str:
-    releases = sorted((since[method] for method in methods if method in since), key=parse)
-    at_least = f" (it came with {releases[-1]})" if releases else ""
+ADAPTED = {"batch_register_memory", "batch_unregister_memory", "batch_transfer_sync_write", "send_probe"}
+"""Methods that `moonrail.serving` does without."""
+
+
+def upgrade(method: str, since: dict[str, str]) -> str:
+    """What helps where the engine has no such method."""
+    came = f" (it came with {since[method]})" if method in since else ""
+    adapter = (
+        "; or keep it and wrap it in moonrail.serving.TransferEngine, which does without" if method in ADAPTED else ""
+    )
     return (
-        f"`pip install --upgrade mooncake-transfer-engine`{at_least}, or use Moonrail: uninstall it and `pip install moonrail "
-        "moonrail-mooncake`; or keep it and wrap it in moonrail.serving.TransferEngine, which does without"
+        f"`pip install --upgrade mooncake-transfer-engine`{came}, or use Moonrail: uninstall it and `pip install moonrail "
+        f"moonrail-mooncake`{adapter}"
     )
 
 
