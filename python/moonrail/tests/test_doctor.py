@@ -16,7 +16,7 @@ from typing import Any
 import moonrail
 import pytest
 
-from .support import clean_environment
+from .support import PeerProcess, clean_environment
 
 ALL = [
     "initialize",
@@ -246,3 +246,22 @@ def test_moonrail_is_found_in_its_own_environment() -> None:
     checks = {finding["check"] for finding in report["findings"]}
     expected = "ports interfaces ipv6 ptrace memory-lock open-files huge-pages clock rdma gpu"
     assert {f"host.{name}" for name in expected.split()} <= checks
+
+
+def test_the_matrix_names_the_path_that_is_taken(
+    typed: moonrail.Engine, peer: PeerProcess, tcp_peer: PeerProcess
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "moonrail", "doctor", "--json", typed.name, peer.name, tcp_peer.name],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env=clean_environment(),
+    )
+    pairs = {(pair["initiator"], pair["target"]): pair for pair in json.loads(done.stdout)["pairs"]}
+    for target in (peer.name, tcp_peer.name):
+        pair = pairs[typed.name, target]
+        assert (pair["path"], pair["protocol"], pair["problems"]) == (typed.connect(target).path, "rail-1", [])
+    assert pairs[typed.name, peer.name]["path"] == "shm"
+    assert pairs[typed.name, tcp_peer.name]["path"] == "tcp"
