@@ -357,6 +357,27 @@ def test_every_segment_of_a_metadata_server_is_looked_at(tmp_path: Path) -> None
                 node.kill()
 
 
+def test_a_metadata_server_without_a_list_wants_names(tmp_path: Path) -> None:
+    try:
+        release = environments.genuine("0.3.13.post1")
+    except Unavailable as error:
+        pytest.skip(str(error))
+    with MetadataServer.genuine(release, tmp_path / "server.log") as server:
+        node = Node("one", release, {"MC_TCP_BIND_ADDRESS": HOST}, tmp_path / "one.log")
+        try:
+            assert node.call("initialize", host="one", metadata=server.url, protocol="tcp")["code"] == 0
+            command = [str(moonrail_command()), "doctor", "--metadata", server.url]
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=60, env=clean_environment(), check=False
+            )
+            assert done.returncode == 1
+            assert "does not list its segments" in done.stderr
+            report = doctor("--metadata", server.url, "one", code=0)
+            assert [peer["release"] for peer in report["peers"]] == [EXPECTED_NAMES["0.3.13.post1"]]
+        finally:
+            node.kill()
+
+
 def test_an_old_engine_beside_sglang_is_found_before_anything_is_started() -> None:
     """Both missing methods, both errors in SGLang's own words, and what helps."""
     try:
@@ -380,6 +401,8 @@ def test_an_old_engine_beside_sglang_is_found_before_anything_is_started() -> No
     assert report["python"]["engine"]["version"] == OLD.name
     assert report["python"]["engine"]["distribution"] == "mooncake-transfer-engine"
     assert "send_probe" in missing
+    [parts] = [finding for finding in report["findings"] if finding["check"] == "python.parts"]
+    assert "Failed to import 'set_transfer_engine' from 'mooncake.pg'" in parts["what"]
     assert "transfer_sync_write" not in missing
 
 

@@ -265,3 +265,27 @@ def test_the_matrix_names_the_path_that_is_taken(
         assert (pair["path"], pair["protocol"], pair["problems"]) == (typed.connect(target).path, "rail-1", [])
     assert pairs[typed.name, peer.name]["path"] == "shm"
     assert pairs[typed.name, tcp_peer.name]["path"] == "tcp"
+
+
+def serve_in(installed: Installed) -> subprocess.CompletedProcess[str]:
+    """Makes the adapter in an environment that has `moonrail` and what else was put there."""
+    (installed.packages / "moonrail").symlink_to(Path(moonrail.__file__).parent)
+    code = "from moonrail.serving import TransferEngine; print(TransferEngine('127.0.0.1', protocol='tcp').release)"
+    environment = clean_environment(PYTHONPATH=str(installed.packages))
+    return subprocess.run(
+        [str(installed.python), "-c", code], capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
+
+
+def test_the_adapter_takes_moonrails_engine_where_there_is_no_mooncake(installed: Installed) -> None:
+    done = serve_in(installed)
+    assert done.stdout.strip() == f"Moonrail {moonrail.__version__}", done.stderr
+
+
+def test_the_adapter_does_not_pass_over_an_engine_that_is_broken(installed: Installed) -> None:
+    installed.write("mooncake/__init__.py")
+    installed.write("mooncake/engine.py", "raise ImportError('libibverbs.so.1: cannot open shared object file')")
+    done = serve_in(installed)
+    assert done.returncode == 1
+    assert "CapabilityError: mooncake.engine cannot be imported: libibverbs.so.1" in done.stderr
+    assert "moonrail doctor" in done.stderr

@@ -162,17 +162,25 @@ def upgrade(method: str, since: dict[str, str]) -> str:
 def submodules(facts: dict[str, Any], user: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
     """Other parts of mooncake that the framework imports for some of its features."""
     folder = facts["packages"][0]["folder"] if facts["packages"] else None
-    wanted: dict[str, list[str]] = {}
+    wanted: dict[str, list[dict[str, Any]]] = {}
     for one in user["imports"]:
         part = one["module"].split(".")[1] if "." in one["module"] else None
         if part and part != "engine":
-            wanted.setdefault(part, []).append(f"{user['name']}/{one['file'].replace(os.sep, '/')}:{one['line']}")
+            wanted.setdefault(part, []).append(one)
     absent = [part for part in sorted(wanted) if folder is None or not has_part(folder, part)]
-    if absent:
-        places = "; ".join(f"mooncake.{part} in {wanted[part][0]}" for part in absent)
-        what = f"{name} imports parts that this mooncake does not have: {places}. Only the features that need them fail, with ImportError"
-        fix = "for elastic expert parallelism (mooncake.pg), the store and device allocators install Mooncake itself; Moonrail can give it its engine (MOONRAIL_AS_MOONCAKE=1)"
-        yield finding("python.parts", "note", what, fix, framework=user["name"], parts=absent)
+    if not absent:
+        return
+    told = []
+    for part in absent:
+        one = next((one for one in wanted[part] if one["raises"]), wanted[part][0])
+        error = f" ({one['raises']})" if one["raises"] else ""
+        told.append(f"mooncake.{part} in {user['name']}/{one['file'].replace(os.sep, '/')}:{one['line']}{error}")
+    what = f"{name} imports parts that this mooncake does not have: {'; '.join(told)}. Only the features that need them fail"
+    fix = (
+        "for elastic expert parallelism (mooncake.pg), the store and device allocators install Mooncake itself; Moonrail can give "
+        "it its engine (MOONRAIL_AS_MOONCAKE=1)"
+    )
+    yield finding("python.parts", "note", what, fix, framework=user["name"], parts=absent)
 
 
 def has_part(folder: str, part: str) -> bool:
