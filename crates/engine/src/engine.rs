@@ -223,7 +223,7 @@ fn build(
     let shm = start_shm(&config, &regions, epoch, &mut fallbacks);
     let contact = shm.as_ref().map(|shm| shm.contact().to_string());
     let own = OwnDescriptor::new(ports.name, ports.host, data_port, epoch, contact, Arc::clone(&regions));
-    let own = Arc::new(own);
+    let own = Arc::new(own.refusing_v1(config.v1_clients == V1Clients::Refuse));
     let inbox = Arc::new(Inbox::new(config.max_notifies));
     let handler = Handler {
         descriptor: directory.is_p2p().then(|| Arc::clone(&own)),

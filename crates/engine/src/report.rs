@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::capabilities::PeerCapabilities;
+
 /// An engine's own state, for people and programs.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -63,6 +65,8 @@ pub struct PeerReport {
     pub buffers: Vec<(u64, u64)>,
     /// Its named buffers.
     pub names: Vec<NamedRange>,
+    /// What it can do and what it lacks.
+    pub capabilities: PeerCapabilities,
 }
 
 /// A buffer with a name.
