@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use moonrail_wire::rail::{
-    ANSWER_LEN, Answer, HELLO_LEN, Hello, MAX_RANGES, REQUEST_LEN, Request, WELCOME_LEN, Welcome,
+    ANSWER_LEN, Answer, CANCEL, HELLO_LEN, Head, Hello, MAX_RANGES, REQUEST_LEN, Request, WELCOME_LEN, Welcome,
 };
 
 fuzz_target!(|input: &[u8]| {
@@ -16,6 +16,15 @@ fuzz_target!(|input: &[u8]| {
     if let Some(Ok(request)) = input.first_chunk::<REQUEST_LEN>().map(Request::decode) {
         assert!((1..=MAX_RANGES).contains(&(request.count as usize)));
         assert_eq!(Request::decode(&request.encode()), Ok(request));
+    }
+    if let Some(bytes) = input.first_chunk::<REQUEST_LEN>() {
+        match Head::decode(bytes, CANCEL) {
+            Ok(Head::Cancel(cancel)) => {
+                assert_eq!(Head::decode(&cancel.encode(), CANCEL), Ok(Head::Cancel(cancel)));
+                assert!(Head::decode(bytes, 0).is_err());
+            }
+            other => assert_eq!(other, Request::decode(bytes).map(Head::Request)),
+        }
     }
     if let Some(Ok(answer)) = input.first_chunk::<ANSWER_LEN>().map(Answer::decode) {
         assert_eq!(Answer::decode(&answer.encode()), Ok(answer));

@@ -27,7 +27,8 @@ def test_a_killed_peer(pair: Pair, form: str) -> None:
         failed(node, outcome, peer, within=1)
     failed(node, node.call("send_probe", peer), peer, within=1)
     after = node.usage()
-    assert after.files <= before.files and after.threads <= before.threads + 1
+    # One more thread to look the peer up and one for the batch, both gone when they have been idle for a while.
+    assert after.files <= before.files and after.threads <= before.threads + 2
     assert after.rss_kib - before.rss_kib < 16 << 10
 
 

@@ -72,7 +72,7 @@ impl Inner {
         running.insert(name.to_owned(), Arc::clone(&fetch));
         drop(running);
         let (inner, name, job) = (Arc::clone(self), name.to_owned(), Arc::clone(&fetch));
-        self.background.run(Box::new(move || {
+        self.background.run_awaited(Box::new(move || {
             let outcome = inner.fetch_now(&name, job.began);
             let mut running = inner.fetches.running.lock();
             if running.get(&name).is_some_and(|latest| Arc::ptr_eq(latest, &job)) {
@@ -94,7 +94,7 @@ impl Inner {
             .lookup(name, &self.own.introduction())
             .map_err(|error| errors::metadata(Stage::Resolve, name, &error))?;
         let mut view = View::new(name, located, began, generation, self.config.force_v1)?;
-        self.routes.settle(&mut view.target);
+        view.near = self.routes.near(&mut view.target);
         let view = Arc::new(view);
         if let Some(before) = self.peers.put(Arc::clone(&view))
             && (before.target.addresses != view.target.addresses

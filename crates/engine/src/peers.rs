@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use moonrail_compat::Seen;
 use moonrail_metadata::Located;
+use moonrail_shm::ShmPeer;
 use moonrail_transport::{Code, Dialect, Entry, Error, Retry, Stage, Target};
 use moonrail_wire::address::HostPort;
 use moonrail_wire::data::DataVersion;
@@ -20,6 +22,8 @@ use parking_lot::RwLock;
 /// A peer's descriptor, in the shape that transfers need. Never changes; a new fetch makes a new view.
 pub(crate) struct View {
     pub target: Target,
+    /// The peer as the same-host path knows it, if it is on this host.
+    pub near: Option<Arc<ShmPeer>>,
     pub descriptor: SegmentDescriptor,
     pub handshake: Option<HostPort>,
     /// When the fetch began that brought it.
@@ -65,7 +69,7 @@ impl View {
         let same_host = descriptor.moonrail.as_ref().and_then(|extension| extension.same_host.clone());
         let same_host = same_host.filter(|_| !force_v1);
         let target = Target { name: name.to_owned(), addresses, dialect, generation, same_host };
-        Ok(Self { target, descriptor, handshake, fetched, ranges })
+        Ok(Self { target, near: None, descriptor, handshake, fetched, ranges })
     }
 
     /// The epoch of a Moonrail peer.
@@ -125,12 +129,37 @@ impl View {
 #[derive(Default)]
 pub(crate) struct Peers {
     views: RwLock<HashMap<String, Arc<View>>>,
+    /// What was seen of peers beside their descriptors.
+    seen: RwLock<HashMap<String, Seen>>,
     generation: AtomicU64,
 }
 
 impl Peers {
     pub(crate) fn get(&self, name: &str) -> Option<Arc<View>> {
         self.views.read().get(name).cloned()
+    }
+
+    /// [`Peers::get`], unless another thread is changing what is known.
+    pub(crate) fn get_now(&self, name: &str) -> Option<Arc<View>> {
+        self.views.try_read()?.get(name).cloned()
+    }
+
+    /// The names of the peers that are known, in order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.views.read().keys().cloned().collect();
+        names.sort_unstable();
+        names
+    }
+
+    pub(crate) fn seen(&self, name: &str) -> Seen {
+        self.seen.read().get(name).copied().unwrap_or_default()
+    }
+
+    /// Notes how a peer answered a probe.
+    pub(crate) fn probed(&self, name: &str, answers_probe: bool) {
+        if self.seen(name).answers_probe != Some(answers_probe) {
+            self.seen.write().entry(name.to_owned()).or_default().answers_probe = Some(answers_probe);
+        }
     }
 
     pub(crate) fn next_generation(&self) -> u64 {

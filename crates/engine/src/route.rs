@@ -1,12 +1,16 @@
 //! Which path carries a batch: the best one that reaches the peer.
 
-use moonrail_shm::ShmPath;
+use std::sync::Arc;
+
+use moonrail_shm::{ShmPath, ShmPeer};
 use moonrail_tcp::TcpPath;
 use moonrail_transport::{Code, Control, Failure, Path, Target, Work};
 use tracing::info;
 
+use crate::peers::View;
+
 /// Batches of at least this many entries with a smaller mean length go over TCP also on one host: a cross-memory
-/// copy costs the kernel about 0.3 µs for each piece, a rail frame less (docs/performance.md).
+/// copy costs the kernel about 0.3 µs for each piece, a rail frame less (docs/performance.md). Mapped memory costs neither.
 const FINE_GRAINED: (usize, u64) = (256, 2048);
 
 /// The paths of one engine, best first.
@@ -34,22 +38,22 @@ impl Routes {
     }
 
     /// What a descriptor's same-host contact is worth to this engine: kept only if it is of this host.
-    pub(crate) fn settle(&self, target: &mut Target) {
-        if !self.shm.as_ref().is_some_and(|shm| shm.same_host(target)) {
+    pub(crate) fn near(&self, target: &mut Target) -> Option<Arc<ShmPeer>> {
+        let peer = self.shm.as_ref().filter(|shm| shm.same_host(target)).and_then(|shm| shm.peer(target));
+        if peer.is_none() {
             target.same_host = None;
         }
+        peer
     }
 
     /// Carries the batch out on the best path. One that turns out not to work to this peer is passed over, and said so
     /// once; nothing was moved by it then.
-    pub(crate) fn execute(
-        &self,
-        target: &Target,
-        work: &Work<'_>,
-        control: &Control<'_>,
-    ) -> Result<(), Failure> {
-        if let Some(shm) = self.usable_shm(target).filter(|_| !is_fine_grained(work)) {
-            match shm.execute(target, work, control) {
+    pub(crate) fn execute(&self, view: &View, work: &Work<'_>, control: &Control<'_>) -> Result<(), Failure> {
+        let target = &view.target;
+        if let Some((shm, peer)) = self.usable_shm(view)
+            && (!is_fine_grained(work) || shm.copies_plainly(peer, work))
+        {
+            match shm.execute_at(peer, target, work, control) {
                 Err(failure) if failure.untouched && failure.error.code() == Code::UnsupportedPeer => {
                     info!(
                         "{} is on this host but is reached over tcp: {}",
@@ -67,15 +71,22 @@ impl Routes {
         self.tcp.execute(target, work, control)
     }
 
-    /// The path that the next batch to the target takes, and why not a better one, if one was tried.
-    pub(crate) fn chosen(&self, target: &Target) -> (&'static str, Option<String>) {
-        match self.usable_shm(target) {
-            Some(shm) => (shm.name(), None),
-            None => {
-                let tried = self.shm.as_ref().filter(|_| target.same_host.is_some());
-                (self.tcp.name(), tried.and_then(|shm| shm.why_not(target)))
-            }
+    /// Carries out a small batch without waiting for anything; `None`: it was not begun.
+    pub(crate) fn execute_now(&self, view: &View, work: &Work<'_>) -> Option<Result<(), Failure>> {
+        self.shm.as_ref()?.copy_at_once(view.near.as_deref()?, &view.target, work)
+    }
+
+    /// The path that the next batch to the peer takes, and why not a better one, if one was tried.
+    pub(crate) fn chosen(&self, view: &View) -> (&'static str, Option<String>) {
+        match self.usable_shm(view) {
+            Some((shm, _)) => (shm.name(), None),
+            None => (self.tcp.name(), view.near.as_ref().and_then(|peer| peer.why_not())),
         }
+    }
+
+    /// Bytes of the target's memory that are mapped here.
+    pub(crate) fn mapped_bytes(&self, target: &Target) -> u64 {
+        self.shm.as_ref().map_or(0, |shm| shm.mapped_bytes(target))
     }
 
     /// Gives up what is kept open to a target whose descriptor is out of date.
@@ -86,9 +97,9 @@ impl Routes {
         self.tcp.forget(target);
     }
 
-    fn usable_shm(&self, target: &Target) -> Option<&ShmPath> {
-        target.same_host.as_ref()?;
-        self.shm.as_ref().filter(|shm| shm.why_not(target).is_none())
+    fn usable_shm<'a>(&'a self, view: &'a View) -> Option<(&'a ShmPath, &'a ShmPeer)> {
+        let (shm, peer) = (self.shm.as_ref()?, view.near.as_deref()?);
+        peer.why_not().is_none().then_some((shm, peer))
     }
 }
 

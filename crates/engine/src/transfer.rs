@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use moonrail_memory::{HoldSet, Want};
-use moonrail_transport::{Code, Control, Dialect, Entry, Error, Failure, Opcode, Retry, Stage, Stop, Work};
+use moonrail_transport::{
+    Code, Control, Dialect, Entry, Error, Failure, Opcode, Retry, Stage, Stop, WAIT_SLICE, Work,
+};
 use moonrail_wire::handshake::Notify as WireNotify;
 
+use crate::capabilities::PeerCapabilities;
 use crate::completion::Completion;
 use crate::engine::{Engine, Inner};
 use crate::errors;
@@ -20,6 +23,10 @@ use crate::request::Request;
 
 /// Times a batch of which nothing was applied is tried, with a fresh descriptor each.
 const ATTEMPTS: usize = 3;
+
+/// Limits of what is done at once. A piece costs 0.3 µs besides its bytes.
+const AT_ONCE_ENTRIES: usize = 16;
+const AT_ONCE_BYTES: u64 = 64 << 10;
 
 impl Engine {
     /// Moves the whole batch and returns when it is applied. The calling thread does the work.
@@ -40,9 +47,29 @@ impl Engine {
         request: &Request,
         interrupted: &(dyn Fn() -> bool + Sync),
     ) -> Result<(), Error> {
+        if let Some(outcome) = self.transfer_at_once(request) {
+            return outcome;
+        }
         let inner = self.usable()?;
         let holds = inner.hold_local(request)?;
         inner.carry_out(request, &holds, &|| interrupted().then_some(Stop::Interrupted))
+    }
+
+    /// Carries out a transfer of up to 64 KiB in up to 16 descriptors to a known peer of this host, if nothing makes that
+    /// wait: some microseconds, for front doors to which letting other threads run meanwhile costs more. `None`: nothing
+    /// was done, and [`Engine::transfer`] is to be called, which knows every failure; so is a request with a notification.
+    ///
+    /// It takes no lock that another thread holds. The copy itself may find memory paged out; once one took longer than
+    /// 5 ms, the answer is `None` for a second.
+    #[must_use]
+    pub fn transfer_at_once(&self, request: &Request) -> Option<Result<(), Error>> {
+        if request.entries.len() > AT_ONCE_ENTRIES
+            || request.notify.is_some()
+            || request.timeout.is_some_and(|timeout| timeout < WAIT_SLICE)
+        {
+            return None;
+        }
+        self.usable().ok()?.copy_now(request)
     }
 
     /// Starts the batch in the background. The local ranges are held from now on.
@@ -102,6 +129,7 @@ impl Engine {
         let failed = |error| errors::metadata(Stage::Probe, peer, &error);
         let address = inner.directory.handshake_address(peer).map_err(failed)?;
         let outcome = inner.client.probe(&address, &inner.own.introduction()).map_err(failed)?;
+        inner.peers.probed(peer, !outcome.legacy);
         Ok(ProbeReport { round_trip: outcome.round_trip, legacy: outcome.legacy })
     }
 
@@ -112,7 +140,20 @@ impl Engine {
     pub fn peer(&self, name: &str) -> Result<PeerReport, Error> {
         let inner = self.usable()?;
         let view = inner.fetch(name, Instant::now(), &inner.control(None, 0, &|| None))?;
-        Ok(report(&view, inner.routes.chosen(&view.target)))
+        Ok(inner.report(&view))
+    }
+
+    /// The peers that this engine has met, by name.
+    #[must_use]
+    pub fn known_peers(&self) -> Vec<String> {
+        self.inner().peers.names()
+    }
+
+    /// What is known of a peer from when it was last met; nobody is asked. `None` for one that was not met yet.
+    #[must_use]
+    pub fn known_peer(&self, name: &str) -> Option<PeerReport> {
+        let inner = self.inner();
+        inner.peers.get(name).map(|view| inner.report(&view))
     }
 
     /// The address of the first buffer that the peer registered.
@@ -129,16 +170,20 @@ impl Engine {
 }
 
 impl Inner {
+    fn report(&self, view: &View) -> PeerReport {
+        let mapped_bytes = self.routes.mapped_bytes(&view.target);
+        PeerReport {
+            mapped_bytes,
+            ..report(view, self.routes.chosen(view), self.peers.seen(&view.target.name))
+        }
+    }
+
     fn hold_local(&self, request: &Request) -> Result<HoldSet, Error> {
         if request.peer.is_empty() {
             return Err(errors::arguments(Code::BadPeerName, "the peer's name is empty"));
         }
-        let want = match request.opcode {
-            Opcode::Read => Want::Write,
-            Opcode::Write => Want::Read,
-        };
         let ranges = request.entries.iter().map(|entry| (entry.local, entry.len));
-        self.regions.hold_all(ranges, want).map_err(|(index, error)| {
+        self.regions.hold_all(ranges, wanted(request.opcode)).map_err(|(index, error)| {
             errors::local(index, request.entries.len(), &error).with_peer(&request.peer)
         })
     }
@@ -173,7 +218,7 @@ impl Inner {
             if let Some(index) = view.first_outside(work.entries) {
                 return Err(view.outside(index, work.entries, earlier_epoch));
             }
-            let Err(failure) = self.routes.execute(&view.target, work, control) else { return Ok(()) };
+            let Err(failure) = self.routes.execute(&view, work, control) else { return Ok(()) };
             if failure.stale {
                 self.peers.drop_view(peer, view.target.generation);
             }
@@ -184,6 +229,30 @@ impl Inner {
             earlier_epoch = earlier_epoch.or(view.epoch());
             view = self.fetch(peer, Instant::now(), control)?;
         }
+    }
+
+    /// See [`Engine::transfer_at_once`].
+    fn copy_now(&self, request: &Request) -> Option<Result<(), Error>> {
+        let entries = request.entries.as_slice();
+        let bytes = entries.iter().fold(0_u64, |sum, entry| sum.saturating_add(entry.len));
+        if !(1..=AT_ONCE_BYTES).contains(&bytes) || self.config.no_metadata_cache {
+            return None;
+        }
+        let view = self.peers.get_now(&request.peer).filter(|view| view.near.is_some())?;
+        let first = entries.iter().find(|entry| entry.len > 0)?;
+        let hold = self.regions.try_hold(first.local, first.len, wanted(request.opcode))?;
+        let held = entries.iter().all(|entry| entry.len == 0 || hold.covers(entry.local, entry.len));
+        if !held || view.first_outside(entries).is_some() {
+            return None;
+        }
+        let work = Work { opcode: request.opcode, entries, holds: &HoldSet::from(hold) };
+        let outcome = self.routes.execute_now(&view, &work)?;
+        Some(outcome.map_err(|failure| {
+            if failure.stale {
+                self.peers.drop_view(&request.peer, view.target.generation);
+            }
+            failure.error
+        }))
     }
 
     /// Whether a descriptor from before this call is good enough. A peer that checks nothing itself (v1) is only
@@ -216,6 +285,14 @@ impl Inner {
     }
 }
 
+/// What the local side is held for.
+fn wanted(opcode: Opcode) -> Want {
+    match opcode {
+        Opcode::Read => Want::Write,
+        Opcode::Write => Want::Read,
+    }
+}
+
 fn interrupted_call() -> Error {
     let message = "the call was stopped while it waited for the peer's answer, and may still take effect";
     Error::new(Code::Interrupted, Stage::Wait, Retry::Unsafe, message)
@@ -228,7 +305,11 @@ fn worth_another_try(failure: &Failure) -> bool {
         && matches!(failure.error.code(), Code::PeerGone | Code::PeerUnreachable | Code::RemoteRefused)
 }
 
-fn report(view: &View, (path, why_not_shm): (&'static str, Option<String>)) -> PeerReport {
+fn report(
+    view: &View,
+    (path, why_not_shm): (&'static str, Option<String>),
+    seen: moonrail_compat::Seen,
+) -> PeerReport {
     let descriptor = &view.descriptor;
     let extension = descriptor.moonrail.as_ref();
     PeerReport {
@@ -240,6 +321,7 @@ fn report(view: &View, (path, why_not_shm): (&'static str, Option<String>)) -> P
         protocol: descriptor.protocol.clone(),
         path,
         why_not_shm,
+        mapped_bytes: 0,
         dialect: match view.target.dialect {
             Dialect::Rail { .. } => "rail",
             Dialect::MooncakeV2 => "mooncake-v2",
@@ -258,5 +340,9 @@ fn report(view: &View, (path, why_not_shm): (&'static str, Option<String>)) -> P
             };
             extension.names.iter().map(named).collect()
         }),
+        capabilities: PeerCapabilities::of(
+            moonrail_compat::Engine::of(descriptor, seen),
+            view.target.same_host.is_some(),
+        ),
     }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use moonrail::{
-    Access, Code, Config, Engine, Entry, Error, Notify, Opcode, Request, Retry, Stage, V1Clients,
+    Access, Code, Config, Engine, Entry, Error, ForkGuard, Notify, Opcode, Request, Retry, Stage, V1Clients,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -12,7 +12,7 @@ use pyo3::types::PyDict;
 use crate::activity::Activity;
 use crate::arguments::{Numbers, Unsigned, entries, invalid};
 use crate::completion::Batch;
-use crate::interrupt::{self, Signals};
+use crate::interrupt;
 use crate::{errors, log, session};
 
 /// A running engine.
@@ -20,7 +20,7 @@ use crate::{errors, log, session};
 pub(crate) struct Core {
     engine: Option<Engine>,
     pub activity: Activity,
-    pid: u32,
+    fork_guard: ForkGuard,
 }
 
 /// Everything an engine may be told; `None` leaves what the environment or the default says.
@@ -48,7 +48,7 @@ impl Core {
         log::start();
         let config = options.config(name, metadata).map_err(|error| errors::exception(py, &error))?;
         let engine = raising(py, move || Engine::start(config))?;
-        Ok(Self { engine: Some(engine), activity: Activity::default(), pid: std::process::id() })
+        Ok(Self { engine: Some(engine), activity: Activity::default(), fork_guard: ForkGuard::new() })
     }
 
     #[getter]
@@ -102,17 +102,10 @@ impl Core {
         notify: Option<(String, String)>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        let engine = self.engine(py)?;
+        let engine = self.borrow(py)?;
         let request = request(py, peer, write, [local, remote, lengths], notify, timeout)?;
-        let _running = self.activity.begin();
-        let signals = Signals::new();
-        let outcome = py.detach(|| {
-            let outcome = engine.transfer_interruptible(&request, &|| signals.interrupted());
-            drop(request);
-            outcome
-        });
-        signals.finish()?;
-        outcome.map_err(|error| errors::exception(py, &error))
+        interrupt::transferring(py, engine, &self.activity, request)?
+            .map_err(|error| errors::exception(py, &error))
     }
 
     #[expect(clippy::too_many_arguments, reason = "called from one place, by position")]
@@ -163,6 +156,7 @@ impl Core {
         dict.set_item("data_version", report.data_version)?;
         dict.set_item("path", report.path)?;
         dict.set_item("why_not_shm", report.why_not_shm)?;
+        dict.set_item("mapped_bytes", report.mapped_bytes)?;
         dict.set_item("dialect", report.dialect)?;
         dict.set_item("data", report.data.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         dict.set_item("handshake", report.handshake)?;
@@ -170,6 +164,8 @@ impl Core {
         dict.set_item("buffers", report.buffers)?;
         let names: Vec<_> = report.names.into_iter().map(|name| (name.name, name.addr, name.len)).collect();
         dict.set_item("names", names)?;
+        dict.set_item("serves", report.capabilities.serves)?;
+        dict.set_item("lacks", report.capabilities.lacks)?;
         Ok(dict)
     }
 
@@ -193,7 +189,7 @@ impl Core {
 
     /// Ends the engine; further calls raise. The second call does nothing.
     fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
-        if self.pid != std::process::id() {
+        if self.fork_guard.forked() {
             return Ok(());
         }
         let engine = self.engine(py)?;
@@ -207,17 +203,21 @@ impl Core {
 impl Core {
     /// The engine, if it belongs to this process. Looked at before anything that takes a lock.
     pub(crate) fn engine(&self, py: Python<'_>) -> PyResult<Engine> {
-        if self.pid != std::process::id() {
+        self.borrow(py).cloned()
+    }
+
+    fn borrow(&self, py: Python<'_>) -> PyResult<&Engine> {
+        if self.fork_guard.forked() {
             return Err(errors::exception(py, &session::forked()));
         }
-        Ok(self.engine.clone().expect("invariant: only Drop takes the engine"))
+        Ok(self.engine.as_ref().expect("invariant: only Drop takes the engine"))
     }
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
         let Some(engine) = self.engine.take() else { return };
-        if self.pid != std::process::id() {
+        if self.fork_guard.forked() {
             std::mem::forget(engine);
             return;
         }
@@ -303,7 +303,7 @@ fn request(
     built.map_err(|error| errors::exception(py, &error))
 }
 
-fn duration(seconds: f64, what: &str) -> Result<Duration, Error> {
+pub(crate) fn duration(seconds: f64, what: &str) -> Result<Duration, Error> {
     Duration::try_from_secs_f64(seconds).map_err(|_| {
         invalid(Code::InvalidArgument, format!("{what} is {seconds}; it takes seconds, 0 or more"))
     })
@@ -314,7 +314,7 @@ fn initialize(message: String) -> Error {
 }
 
 /// Runs work that cannot be interrupted otherwise; its failure is an exception.
-fn raising<T: Send + 'static>(
+pub(crate) fn raising<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> PyResult<T> {

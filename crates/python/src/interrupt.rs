@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use moonrail::{Engine, Error};
+use moonrail::{Engine, Error, Request, on_first_thread};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
@@ -15,41 +15,66 @@ use crate::activity::Activity;
 /// Between two looks at signals: often enough for a person, seldom enough not to fight for the interpreter.
 const PERIOD: Duration = Duration::from_millis(50);
 
+/// Moves a batch on the calling thread. The outer error is an exception that a signal handler raised.
+///
+/// A few kilobytes to a process of this host are copied with the interpreter kept: that waits for nobody, and giving the
+/// interpreter away and getting it back costs more than the copy. Where many threads want it, very much more.
+pub(crate) fn transferring(
+    py: Python<'_>,
+    engine: &Engine,
+    activity: &Activity,
+    request: Request,
+) -> PyResult<Result<(), Error>> {
+    if let Some(outcome) = engine.transfer_at_once(&request) {
+        return Ok(outcome);
+    }
+    let _running = activity.begin();
+    let signals = Signals::new();
+    let outcome = py.detach(|| {
+        let outcome = engine.transfer_interruptible(&request, &|| signals.interrupted());
+        // A million descriptors take a while to free.
+        drop(request);
+        outcome
+    });
+    signals.finish()?;
+    Ok(outcome)
+}
+
 /// What a waiting call asks whether it must end, and the exception that a signal handler raised meanwhile.
-pub(crate) struct Signals {
+struct Signals {
     main: bool,
     state: Mutex<State>,
 }
 
+#[derive(Default)]
 struct State {
-    next: Instant,
+    /// When to look for signals; `None` before the first question, which comes with the first wait.
+    next: Option<Instant>,
     raised: Option<PyErr>,
 }
 
 impl Signals {
-    pub(crate) fn new() -> Self {
-        Self {
-            main: on_main_thread(),
-            state: Mutex::new(State { next: Instant::now() + PERIOD, raised: None }),
-        }
+    fn new() -> Self {
+        Self { main: on_first_thread(), state: Mutex::default() }
     }
 
     /// Whether a signal handler raised an exception. Called detached, as often as one likes.
-    pub(crate) fn interrupted(&self) -> bool {
+    fn interrupted(&self) -> bool {
         if !self.main {
             return false;
         }
         let mut state = self.state.lock();
         let now = Instant::now();
-        if state.raised.is_none() && now >= state.next {
-            state.next = now + PERIOD;
+        let next = *state.next.get_or_insert(now + PERIOD);
+        if state.raised.is_none() && now >= next {
+            state.next = Some(now + PERIOD);
             state.raised = Python::try_attach(|py| py.check_signals().err()).flatten();
         }
         state.raised.is_some()
     }
 
     /// The exception, to be raised in place of the call's result.
-    pub(crate) fn finish(self) -> PyResult<()> {
+    fn finish(self) -> PyResult<()> {
         self.state.into_inner().raised.map_or(Ok(()), Err)
     }
 }
@@ -60,7 +85,7 @@ pub(crate) fn interruptible<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> PyResult<Result<T, Error>> {
-    if !on_main_thread() {
+    if !on_first_thread() {
         return Ok(py.detach(work));
     }
     let (sender, receiver) = channel();
@@ -109,9 +134,4 @@ pub(crate) fn wait<T: Send>(
         }
         py.check_signals()?;
     }
-}
-
-fn on_main_thread() -> bool {
-    // SAFETY: neither call has preconditions.
-    unsafe { libc::gettid() == libc::getpid() }
 }

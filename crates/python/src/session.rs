@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use moonrail::{
-    Code, Config, Engine, Entry, Error, MemoryRange, Notify, Opcode, RegionOptions, Request, Retry, Stage,
+    Code, Config, Engine, Entry, Error, ForkGuard, MemoryRange, Notify, Opcode, RegionOptions, Request,
+    Retry, Stage,
 };
 use pyo3::prelude::*;
 
@@ -15,7 +16,7 @@ use crate::activity::Activity;
 use crate::arguments::invalid;
 use crate::batches::{Batch, Batches};
 use crate::failures::Failures;
-use crate::interrupt::{self, Signals};
+use crate::interrupt;
 use crate::log;
 
 /// Limit of one transfer, to which 1 ns a byte is added, unless `MC_TRANSFER_TIMEOUT` says otherwise.
@@ -38,13 +39,7 @@ pub(crate) struct Session {
 pub(crate) struct Live {
     pub engine: Engine,
     pub batches: Batches,
-    pid: u32,
-}
-
-impl Live {
-    fn forked(&self) -> bool {
-        self.pid != std::process::id()
-    }
+    fork_guard: ForkGuard,
 }
 
 impl Session {
@@ -61,7 +56,7 @@ impl Session {
     /// forked child, where locks may have been left closed.
     pub(crate) fn live(&self) -> Result<Arc<Live>, Error> {
         match self.live.load_full() {
-            Some(live) if live.forked() => Err(forked()),
+            Some(live) if live.fork_guard.forked() => Err(forked()),
             Some(live) => Ok(live),
             None => {
                 let message = "the engine is not initialized: initialize() was not called, or it failed";
@@ -87,7 +82,7 @@ impl Session {
             Err(error) => return Ok(Err(error)),
         };
         let batches = Batches::new(self.next_batch.load(Ordering::Relaxed));
-        let live = Live { engine, batches, pid: std::process::id() };
+        let live = Live { engine, batches, fork_guard: ForkGuard::new() };
         py.detach(|| self.replace(Some(Arc::new(live))));
         Ok(Ok(()))
     }
@@ -114,16 +109,7 @@ impl Session {
             Ok(ready) => ready,
             Err(error) => return Ok(Err(error)),
         };
-        let _running = self.activity.begin();
-        let signals = Signals::new();
-        let outcome = py.detach(|| {
-            let outcome = live.engine.transfer_interruptible(&request, &|| signals.interrupted());
-            // A million descriptors take a while to free.
-            drop(request);
-            outcome
-        });
-        signals.finish()?;
-        Ok(outcome)
+        interrupt::transferring(py, &live.engine, &self.activity, request)
     }
 
     /// Starts a batch in the background; its id.
@@ -262,7 +248,7 @@ fn unregister_known(engine: &Engine, addrs: &[u64]) -> Result<(), Error> {
 
 /// Ends an engine; one that belongs to the parent of this process is left alone.
 fn retire(live: Arc<Live>) {
-    if live.forked() {
+    if live.fork_guard.forked() {
         mem::forget(live);
     } else {
         live.engine.shutdown();

@@ -1,272 +1,231 @@
-//! Carrying out one batch over a link: docs/same-host.md, "The fence", the initiator's side.
+//! Carrying out one batch over a link: who copies, and until when.
 //!
-//! Owns the pieces, the check of remote ranges, and what the kernel's errors mean. Per descriptor it takes no lock,
-//! allocates nothing, and makes no system call but the copy itself.
+//! Owns the batch as a whole: its bounds, what is next, the second thread, deadlines. The copying is a [`Worker`]'s.
 
-use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use moonrail_memory::Want;
-use moonrail_memory::cross::{CrossStorage, HeldCopy, read_exact};
-use moonrail_sys::errno;
-use moonrail_transport::{Control, Opcode, Stage, Target, WAIT_SLICE, Work};
+use moonrail_memory::cross::HeldCopy;
+use moonrail_memory::far::Stores;
+use moonrail_transport::{Control, Stage, Target, WAIT_SLICE, Work};
+use parking_lot::Mutex;
 
-use crate::connect::ESRCH;
-use crate::entry_page::Entry as PageEntry;
-use crate::failure::{Case, Trouble, WhyNot, is_forbidden};
+use crate::entry_page::{Entry as PageEntry, Seat};
+use crate::failure::{Case, Trouble};
+use crate::helper::{Helper, Turn};
 use crate::link::Link;
-use crate::view::{Miss, View};
+use crate::worker::{Place, Worker};
 
 /// Most bytes copied between two looks at the mirror: about a millisecond, which is what an unregister waits for.
 const PIECE: u64 = 4 << 20;
+/// The same where two threads share a batch: both are to end at about the same time.
+const SHARED_PIECE: u64 = 1 << 20;
+/// What is copied before a second thread is started. It brings every failure that comes before the first byte.
+const FIRST_PIECE: u64 = 64 << 10;
+
+/// Bytes that one thread copies in a nanosecond, and nanoseconds that each descriptor costs besides; roughly.
+const BYTES_IN_NANOSECOND: u64 = 16;
+const NANOSECONDS_EACH: u64 = 300;
+
+/// A batch that is being carried out.
+pub(crate) struct Batch<'a> {
+    pub(crate) link: &'a Link,
+    pub(crate) case: Case<'a>,
+    /// Bounds of all remote addresses.
+    pub(crate) low: u64,
+    pub(crate) high: u64,
+    bytes: u64,
+    /// How copies without the kernel are stored.
+    pub(crate) stores: Stores,
+    /// What nobody has taken yet.
+    pub(crate) next: Mutex<Place>,
+    /// A thread has failed: the other one takes nothing more.
+    given_up: AtomicBool,
+}
 
 /// Copies the whole batch.
 pub(crate) fn carry_out(
     link: &Link,
+    helper: &Helper,
     target: &Target,
     work: &Work<'_>,
     control: &Control<'_>,
 ) -> Result<(), Trouble> {
-    let Some((low, high)) = bounds(work) else { return Ok(()) };
-    let mut batch = Batch {
-        link,
-        case: Case { target, work, index: 0, started: false },
-        low,
-        high,
-        offset: 0,
-        checked: None,
-        born_by: u64::MAX,
-    };
+    let Some(batch) = Batch::new(link, target, work) else { return Ok(()) };
     let began = Instant::now();
     if control.expired(began) {
         return Err(batch.case.deadline(Stage::Transfer));
     }
     if !link.alive(began) {
-        return Err(batch.gone());
+        return Err(batch.case.over());
     }
-    let mut entry = batch.claim(control)?;
+    let seat = Seat::own();
+    let mut entry = batch.claim(seat, control)?;
     let mut list = HeldCopy::from_storage(entry.take_storage());
-    let outcome = batch.run(&entry, &mut list, control, began);
-    let storage: CrossStorage = list.into_storage();
-    entry.give_storage(storage);
+    let outcome = match helper.turn(batch.nanoseconds()) {
+        None => batch.drive(&mut Worker::new(&batch), &entry, &mut list, PIECE, control, began),
+        Some(turn) => batch.share(turn, seat, &entry, &mut list, control, began),
+    };
+    entry.give_storage(list.into_storage());
     outcome?;
     // Only a target that is alive now can have been the one that the copies reached.
-    if link.alive(Instant::now()) { Ok(()) } else { Err(batch.gone()) }
+    if link.alive(Instant::now()) { Ok(()) } else { Err(Case { started: true, ..batch.case }.over()) }
 }
 
-/// The bounds of all remote addresses; `None` when there is nothing to move.
-fn bounds(work: &Work<'_>) -> Option<(u64, u64)> {
-    let (mut low, mut high) = (u64::MAX, 0);
-    for entry in work.entries.iter().filter(|entry| entry.len > 0) {
-        low = low.min(entry.remote);
-        high = high.max(entry.remote.saturating_add(entry.len));
+/// Copies a small batch if nothing makes that wait; `None`: nothing was applied.
+pub(crate) fn at_once(link: &Link, target: &Target, work: &Work<'_>) -> Option<Result<(), Trouble>> {
+    let batch = Batch::new(link, target, work)?;
+    let began = Instant::now();
+    if link.slow(began) || !link.alive(began) {
+        return None;
     }
-    (low < u64::MAX || high > 0).then_some((low, high))
-}
-
-struct Batch<'a> {
-    link: &'a Link,
-    /// With the first entry that is not copied whole.
-    case: Case<'a>,
-    low: u64,
-    high: u64,
-    /// Bytes of that entry that are copied.
-    offset: u64,
-    /// The version that the rest of the batch was last checked at.
-    checked: Option<u64>,
-    /// Regions younger than this did not exist when the batch began.
-    born_by: u64,
+    let mut entry = link.entries.claim(Seat::own(), Duration::ZERO)?;
+    let mut list = HeldCopy::from_storage(entry.take_storage());
+    let outcome = Worker::new(&batch).only_piece(&batch, &entry, &mut list);
+    entry.give_storage(list.into_storage());
+    let ended = Instant::now();
+    link.took(began, ended);
+    let outcome = match outcome? {
+        Ok(()) if !link.alive(ended) => Err(Case { started: true, ..batch.case }.over()),
+        outcome => outcome,
+    };
+    // What left no trace is the caller's to try again, with all that belongs to it.
+    match outcome {
+        Err(trouble) if trouble.failure.untouched => None,
+        outcome => Some(outcome),
+    }
 }
 
 impl<'a> Batch<'a> {
-    fn claim(&self, control: &Control<'_>) -> Result<PageEntry<'a>, Trouble> {
-        let limit = Instant::now() + control.progress;
-        let mut patience = Duration::ZERO;
-        loop {
-            if let Some(entry) = self.link.entries.claim(patience) {
-                return Ok(entry);
+    /// `None` when there is nothing to move.
+    fn new(link: &'a Link, target: &'a Target, work: &'a Work<'a>) -> Option<Self> {
+        let (mut low, mut high, mut bytes) = (u64::MAX, 0, 0_u64);
+        for entry in work.entries {
+            bytes = bytes.saturating_add(entry.len);
+            if entry.len > 0 {
+                low = low.min(entry.remote);
+                high = high.max(entry.remote.saturating_add(entry.len));
             }
+        }
+        (bytes > 0).then(|| Self {
+            link,
+            case: Case::begun(target, work),
+            low,
+            high,
+            bytes,
+            stores: Stores::for_bytes(bytes),
+            next: Mutex::new(Place::default()),
+            given_up: AtomicBool::new(false),
+        })
+    }
+
+    /// What it takes one thread.
+    fn nanoseconds(&self) -> u64 {
+        self.bytes / BYTES_IN_NANOSECOND + self.case.work.entries.len() as u64 * NANOSECONDS_EACH
+    }
+
+    fn claim(&self, seat: Seat, control: &Control<'_>) -> Result<PageEntry<'a>, Trouble> {
+        if let Some(entry) = self.link.entries.claim(seat, Duration::ZERO) {
+            return Ok(entry);
+        }
+        let limit = Instant::now() + control.progress;
+        loop {
             if let Some(stop) = (control.stop)() {
                 return Err(self.case.stopped(Stage::Transfer, stop));
             }
             let now = Instant::now();
-            match control.slice(now, limit) {
-                Some(slice) => patience = slice,
+            let patience = match control.slice(now, limit) {
+                Some(slice) => slice,
                 None if control.expired(now) => return Err(self.case.deadline(Stage::Transfer)),
                 None => return Err(self.case.crowded()),
+            };
+            if let Some(entry) = self.link.entries.claim(seat, patience) {
+                return Ok(entry);
             }
         }
     }
 
-    fn run(
-        &mut self,
+    /// Copies what is left, piece by piece, until there is nothing more or time is up.
+    fn drive(
+        &self,
+        worker: &mut Worker<'a>,
+        entry: &PageEntry<'_>,
+        list: &mut HeldCopy<'a>,
+        piece: u64,
+        control: &Control<'_>,
+        began: Instant,
+    ) -> Result<(), Trouble> {
+        let mut looked = began;
+        while !self.given_up.load(Ordering::Relaxed) && worker.piece(self, entry, list, piece)? {
+            let now = Instant::now();
+            if control.expired(now) {
+                return Err(worker.case.deadline(Stage::Transfer));
+            }
+            if now.saturating_duration_since(looked) >= WAIT_SLICE {
+                looked = now;
+                if let Some(stop) = (control.stop)() {
+                    return Err(worker.case.stopped(Stage::Transfer, stop));
+                }
+            }
+            if !self.link.alive(now) {
+                return Err(worker.case.over());
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the batch on two threads, each with an entry of its own. Both are done when this returns.
+    fn share(
+        &self,
+        turn: Turn<'_>,
+        seat: Seat,
         entry: &PageEntry<'_>,
         list: &mut HeldCopy<'a>,
         control: &Control<'_>,
         began: Instant,
     ) -> Result<(), Trouble> {
-        let mut looked = began;
-        loop {
-            self.piece(entry, list)?;
-            if self.case.index >= self.case.work.entries.len() {
-                return Ok(());
-            }
-            let now = Instant::now();
-            if control.expired(now) {
-                return Err(self.case.deadline(Stage::Transfer));
-            }
-            if now.saturating_duration_since(looked) >= WAIT_SLICE {
-                looked = now;
-                if let Some(stop) = (control.stop)() {
-                    return Err(self.case.stopped(Stage::Transfer, stop));
-                }
-            }
-            if !self.link.alive(now) {
-                return Err(self.gone());
-            }
+        let mut worker = Worker::new(self);
+        if !worker.piece(self, entry, list, FIRST_PIECE)? {
+            return Ok(());
         }
-    }
-
-    /// Enters, checks what has to be checked, copies one list, leaves.
-    fn piece(&mut self, entry: &PageEntry<'_>, list: &mut HeldCopy<'a>) -> Result<(), Trouble> {
-        let inside = entry.enter(self.low, self.high, self.link.version());
-        let view =
-            self.link.view_at(self.link.version()).map_err(|bad| self.case.nonsense(&bad.to_string()))?;
-        if self.checked != Some(view.version()) {
-            self.check(&view)?;
-        }
-        drop(view);
-        self.fill(list)?;
-        while list.bytes() > 0 {
-            let copied = match self.case.work.opcode {
-                Opcode::Read => list.read_from(self.link.pid),
-                Opcode::Write => list.write_to(self.link.pid),
-            };
-            match copied {
-                Ok(count @ 1..) => {
-                    self.advance(count as u64);
-                    list.advance(count);
-                }
-                // A fault that the kernel does not name yet is named when it is asked again; should it not be, this ends.
-                Ok(_) => return Err(self.fault()),
-                Err(error) => return Err(self.kernel(&error)),
-            }
-        }
-        self.skip_empty();
-        drop(inside);
-        Ok(())
-    }
-
-    /// Checks every remote range from here on.
-    fn check(&mut self, view: &View) -> Result<(), Trouble> {
-        if view.closed() {
-            return Err(self.gone());
-        }
-        let Case { work, index: first, .. } = self.case;
-        let want = match work.opcode {
-            Opcode::Read => Want::Read,
-            Opcode::Write => Want::Write,
+        let mut second = worker.clone();
+        let own = || {
+            let outcome = self.drive(&mut worker, entry, list, SHARED_PIECE, control, began);
+            self.ended(worker.place(), outcome)
         };
-        let (mut start, mut end) = (0, 0);
-        for (index, entry) in work.entries.iter().enumerate().skip(first) {
-            let inside =
-                entry.remote >= start && entry.remote.checked_add(entry.len).is_some_and(|last| last <= end);
-            if inside || entry.len == 0 {
-                continue;
-            }
-            match view.find(entry.remote, entry.len, want, self.born_by) {
-                Ok(region) => (start, end) = region,
-                Err(Miss::Outside { .. }) if view.left_out() => {
-                    return Err(Case { index, ..self.case }.not_listed());
-                }
-                Err(miss) => return Err(Case { index, ..self.case }.refused(&miss.to_string())),
-            }
-        }
-        if self.checked.is_none() {
-            self.born_by = view.newest();
-        }
-        self.checked = Some(view.version());
-        Ok(())
-    }
-
-    /// Puts the next pieces into the list: as many as one call takes, [`PIECE`] bytes at most.
-    fn fill(&self, list: &mut HeldCopy<'a>) -> Result<(), Trouble> {
-        list.clear();
-        let Case { work, index: first, .. } = self.case;
-        let (mut offset, mut room, mut hint) = (self.offset, PIECE, 0);
-        for (index, entry) in work.entries.iter().enumerate().skip(first) {
-            if room == 0 || list.is_full() {
-                break;
-            }
-            let len = (entry.len - offset).min(room);
-            if len > 0 {
-                let local = entry.local.wrapping_add(offset);
-                let hold = work.holds.find(local, len, &mut hint);
-                hold.and_then(|hold| list.push(hold, local, entry.remote + offset, len).ok())
-                    .ok_or_else(|| Case { index, ..self.case }.not_held())?;
-            }
-            (offset, room) = (0, room - len);
-        }
-        Ok(())
-    }
-
-    /// Counts `count` bytes as copied.
-    fn advance(&mut self, count: u64) {
-        self.case.started = true;
-        let mut left = count;
-        while let Some(entry) = self.case.work.entries.get(self.case.index) {
-            let rest = entry.len - self.offset;
-            if left < rest {
-                self.offset += left;
-                return;
-            }
-            if left == 0 && rest > 0 {
-                return;
-            }
-            left -= rest;
-            (self.case.index, self.offset) = (self.case.index + 1, 0);
-        }
-    }
-
-    fn skip_empty(&mut self) {
-        let rest = self.case.work.entries.get(self.case.index..).unwrap_or_default();
-        if self.offset == 0 {
-            self.case.index += rest.iter().take_while(|entry| entry.len == 0).count();
-        }
-    }
-
-    fn gone(&self) -> Trouble {
-        self.case.gone(Stage::Transfer, "the peer's process, or its engine, has ended")
-    }
-
-    fn kernel(&self, error: &io::Error) -> Trouble {
-        if error.raw_os_error() == Some(ESRCH) || self.link.gone() {
-            self.gone()
-        } else if errno::is_bad_address(error) {
-            self.fault()
-        } else if is_forbidden(error) {
-            self.case.cannot(Stage::Transfer, WhyNot::forbidden(error))
-        } else {
-            self.case.system(Stage::Transfer, "the kernel's cross-memory copy", error)
-        }
-    }
-
-    /// Finds out which side is not mapped: the source is read by itself.
-    fn fault(&self) -> Trouble {
-        let Case { work, index, .. } = self.case;
-        let Some(entry) = work.entries.get(index) else { return self.case.local_fault() };
-        let (local, remote) = (entry.local.wrapping_add(self.offset), entry.remote.wrapping_add(self.offset));
-        let mut byte = [0];
-        let source_is_there = match work.opcode {
-            Opcode::Write => {
-                work.holds.find(local, 1, &mut 0).is_some_and(|hold| hold.copy_out(local, &mut byte).is_ok())
-            }
-            Opcode::Read => read_exact(self.link.pid, remote, &mut byte).is_ok(),
+        let other = || {
+            let outcome = self.help(&mut second, seat.opposite());
+            self.ended(second.place(), outcome)
         };
-        if source_is_there == (work.opcode == Opcode::Write) {
-            self.case.not_mapped()
-        } else {
-            self.case.local_fault()
+        let (own, other) = turn.both(own, other);
+        // The failure that comes first in the batch.
+        match (own, other.unwrap_or(Ok(()))) {
+            (Err((at, _)), Err((earlier, trouble))) if earlier < at => Err(trouble),
+            (Err((_, trouble)), _) | (Ok(()), Err((_, trouble))) => Err(trouble),
+            (Ok(()), Ok(())) => Ok(()),
         }
+    }
+
+    /// What the second thread does. The calling thread looks at deadlines for both.
+    fn help(&self, worker: &mut Worker<'a>, seat: Seat) -> Result<(), Trouble> {
+        let Some(mut entry) = self.link.entries.claim(seat, Duration::ZERO) else { return Ok(()) };
+        let mut list = HeldCopy::from_storage(entry.take_storage());
+        let mut go_on = || {
+            let mut more = true;
+            while more && !self.given_up.load(Ordering::Relaxed) {
+                more = worker.piece(self, &entry, &mut list, SHARED_PIECE)?;
+            }
+            Ok(())
+        };
+        let outcome = go_on();
+        entry.give_storage(list.into_storage());
+        outcome
+    }
+
+    fn ended(&self, at: Place, outcome: Result<(), Trouble>) -> Result<(), (Place, Trouble)> {
+        outcome.map_err(|trouble| {
+            self.given_up.store(true, Ordering::Relaxed);
+            (at, trouble)
+        })
     }
 }

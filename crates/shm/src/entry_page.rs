@@ -23,12 +23,27 @@ pub(crate) struct EntryPage {
 #[repr(align(64))]
 struct Claim(Mutex<CrossStorage>);
 
+/// Where a thread begins to look for a free entry: threads rarely meet.
+#[derive(Clone, Copy)]
+pub(crate) struct Seat(usize);
+
 thread_local! {
-    /// Where this thread begins to look for a free entry: threads rarely meet.
     static SEAT: Cell<usize> = {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         Cell::new(NEXT.fetch_add(1, Ordering::Relaxed))
     };
+}
+
+impl Seat {
+    /// The calling thread's.
+    pub(crate) fn own() -> Self {
+        Self(SEAT.get() % layout::ENTRIES)
+    }
+
+    /// That of a thread which helps the one that sits here.
+    pub(crate) fn opposite(self) -> Self {
+        Self((self.0 + layout::ENTRIES / 2) % layout::ENTRIES)
+    }
 }
 
 impl EntryPage {
@@ -36,9 +51,10 @@ impl EntryPage {
         Self { page, claims: (0..layout::ENTRIES).map(|_| Claim::default()).collect() }
     }
 
-    /// Takes an entry for the calling thread; `None` when all are taken and none has come free in `patience`.
-    pub(crate) fn claim(&self, patience: Duration) -> Option<Entry<'_>> {
-        let seat = SEAT.get() % layout::ENTRIES;
+    /// Takes an entry for the calling thread; `None` when all are taken and none has come free in `patience`. `seat` is
+    /// where to look first: from where the last call of the same thread left its lists.
+    pub(crate) fn claim(&self, seat: Seat, patience: Duration) -> Option<Entry<'_>> {
+        let seat = seat.0;
         for at in (seat..layout::ENTRIES).chain(0..seat) {
             if let Some(storage) = self.claims[at].0.try_lock() {
                 return Some(self.entry(at, storage));

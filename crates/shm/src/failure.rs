@@ -30,7 +30,12 @@ pub(crate) struct Case<'a> {
     pub(crate) started: bool,
 }
 
-impl Case<'_> {
+impl<'a> Case<'a> {
+    /// A batch of which nothing was copied.
+    pub(crate) fn begun(target: &'a Target, work: &'a Work<'a>) -> Self {
+        Self { target, work, index: 0, started: false }
+    }
+
     fn failed(&self, code: Code, stage: Stage, message: &str, stale: bool) -> Trouble {
         let Case { target, work, index, started } = *self;
         let untouched = !started || work.opcode == Opcode::Read;
@@ -77,6 +82,11 @@ impl Case<'_> {
 
     pub(crate) fn gone(&self, stage: Stage, how: &str) -> Trouble {
         self.failed(Code::PeerGone, stage, how, true)
+    }
+
+    /// The target ended amid or before the transfer.
+    pub(crate) fn over(&self) -> Trouble {
+        self.gone(Stage::Transfer, "the peer's process, or its engine, has ended")
     }
 
     pub(crate) fn refused(&self, miss: &str) -> Trouble {

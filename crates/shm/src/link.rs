@@ -1,20 +1,30 @@
-//! What an initiator has of one target: its process, its mirror, an entry page.
+//! What an initiator has of one target: its process, its mirror, an entry page, and what of its memory is mapped here.
 //!
 //! Owns the answer to whether the target is still alive. It must not know how the link was made.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use moonrail_memory::Want;
+use moonrail_sys::life::lives;
 use moonrail_sys::pidfd::{PidFd, ended_or_hung_up};
 use moonrail_sys::shared_words::{SharedView, SharedWords};
 use parking_lot::{RwLock, RwLockReadGuard};
 
+use crate::blocks::{Desk, Mapped};
 use crate::entry_page::EntryPage;
+use crate::layout::head;
 use crate::view::{self, BadMirror, View};
 
 /// How old an answer to "is it alive?" may be. Far less than a process number needs to come round.
 const FRESH: Duration = Duration::from_millis(1);
+
+/// A small copy that takes longer is not one of memory that is there: it is paged in, or the kernel makes it wait.
+const SLOW: Duration = Duration::from_millis(5);
+/// How long that is remembered.
+const SLOW_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) struct Link {
     /// As `process_vm_*` wants it.
@@ -24,10 +34,20 @@ pub(crate) struct Link {
     socket: OwnedFd,
     pub(crate) mirror: SharedView,
     pub(crate) entries: EntryPage,
-    view: RwLock<View>,
+    seen: RwLock<Seen>,
+    desk: Desk,
     since: Instant,
     /// Nanoseconds from `since` to the last sign of life.
     seen_alive: AtomicU64,
+    /// Nanoseconds from `since` to the time up to which small copies count as slow.
+    slow_until: AtomicU64,
+}
+
+/// The target's regions, and those of its blocks that are mapped here.
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) view: View,
+    pub(crate) mapped: Arc<Mapped>,
 }
 
 impl Link {
@@ -44,16 +64,24 @@ impl Link {
             socket,
             mirror,
             entries: EntryPage::new(page),
-            view: RwLock::default(),
+            seen: RwLock::default(),
+            desk: Desk::default(),
             since: Instant::now(),
             seen_alive: AtomicU64::new(0),
+            slow_until: AtomicU64::new(0),
         }
     }
 
-    /// Whether the target lives, by an answer that is at most a millisecond older than `now`.
+    /// Whether the target lives: by its own mark, else by an answer of the kernel at most a millisecond older than `now`.
     #[inline]
     pub(crate) fn alive(&self, now: Instant) -> bool {
-        let at = now.saturating_duration_since(self.since).as_nanos() as u64;
+        let mark = self.mirror.load(head::LIFE).unwrap_or(0);
+        lives(mark).unwrap_or_else(|| self.lately_alive(now))
+    }
+
+    #[cold]
+    fn lately_alive(&self, now: Instant) -> bool {
+        let at = self.at(now);
         if at.saturating_sub(self.seen_alive.load(Ordering::Relaxed)) < FRESH.as_nanos() as u64 {
             return true;
         }
@@ -64,6 +92,25 @@ impl Link {
         alive
     }
 
+    /// Whether small copies have lately been slow.
+    #[inline]
+    pub(crate) fn slow(&self, now: Instant) -> bool {
+        self.at(now) < self.slow_until.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of how long a small copy took.
+    #[inline]
+    pub(crate) fn took(&self, began: Instant, ended: Instant) {
+        if ended.saturating_duration_since(began) > SLOW {
+            self.slow_until.store(self.at(ended + SLOW_FOR), Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn at(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.since).as_nanos() as u64
+    }
+
     /// Whether the target is gone, asked now.
     pub(crate) fn gone(&self) -> bool {
         ended_or_hung_up(&self.process, &self.socket)
@@ -71,19 +118,102 @@ impl Link {
 
     /// The target's regions, at `version` or later.
     #[inline]
-    pub(crate) fn view_at(&self, version: u64) -> Result<RwLockReadGuard<'_, View>, BadMirror> {
-        let view = self.view.read();
-        if view.version() >= version {
-            return Ok(view);
+    pub(crate) fn seen_at(&self, version: u64) -> Result<RwLockReadGuard<'_, Seen>, BadMirror> {
+        let seen = self.seen.read();
+        if seen.view.version() >= version {
+            return Ok(seen);
         }
-        drop(view);
-        self.view.write().catch_up(&self.mirror)?;
-        Ok(self.view.read())
+        drop(seen);
+        self.catch_up()?;
+        Ok(self.seen.read())
+    }
+
+    /// The target's regions as they were last seen.
+    #[inline]
+    pub(crate) fn seen(&self) -> RwLockReadGuard<'_, Seen> {
+        self.seen.read()
+    }
+
+    #[cold]
+    fn catch_up(&self) -> Result<(), BadMirror> {
+        let mut seen = self.seen.write();
+        seen.view.catch_up(&self.mirror)?;
+        let mut left = seen.view.take_left();
+        left.retain(|&block| !seen.view.lists(block) && seen.mapped.get(block).is_some());
+        if !left.is_empty() {
+            let rest = Arc::new(seen.mapped.without(&left));
+            let before = std::mem::replace(&mut seen.mapped, rest);
+            // Unmapping takes a while; copies that are going on keep what they use.
+            drop(seen);
+            drop(before);
+        }
+        Ok(())
+    }
+
+    /// Whether the range lies in memory that can be mapped, as far as this process has seen.
+    pub(crate) fn may_be_mapped(&self, addr: u64, len: u64) -> bool {
+        let found = self.seen.read().view.find(addr, len, Want::Read, u64::MAX);
+        found.ok().and_then(|found| found.backing).is_some_and(|(block, _)| !self.desk.given_up(block))
+    }
+
+    /// Sees to it that a block gets mapped, which may take until a later call; waits 2 ms at most.
+    pub(crate) fn fetch(&self, block: u32) {
+        self.desk.ask(&self.socket, block, |block, far| {
+            let mut seen = self.seen.write();
+            if seen.view.lists(block) {
+                seen.mapped = Arc::new(seen.mapped.with(block, far));
+            }
+        });
+    }
+
+    /// The target's regions as they are now, unless that takes a wait.
+    #[inline]
+    pub(crate) fn seen_now(&self) -> Option<RwLockReadGuard<'_, Seen>> {
+        self.seen.try_read().filter(|seen| seen.view.version() >= self.version())
     }
 
     /// The mirror's version now.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         view::version(&self.mirror)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::process::Command;
+
+    use moonrail_sys::local_socket;
+    use moonrail_sys::shared_words::Others;
+
+    use super::*;
+    use crate::layout;
+
+    #[test]
+    fn life_is_what_the_target_says_or_else_the_kernel() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let name = format!("moonrail-test-link-{}", child.id());
+        let listener = local_socket::listen(name.as_bytes(), 1).unwrap();
+        let socket = local_socket::connect(name.as_bytes()).unwrap();
+        let _far = local_socket::accept(&listener).unwrap();
+        let (words, fd) = SharedWords::create(c"test", layout::MIRROR_WORDS, Others::Read).unwrap();
+        let mirror = SharedView::open(&fd, layout::MIRROR_WORDS).unwrap();
+        let (page, _) = SharedWords::create(c"test", layout::PAGE_WORDS, Others::Write).unwrap();
+        let process = PidFd::open(child.id()).unwrap();
+        let link = Link::new(child.id() as i32, process, socket, mirror, page);
+        let mark = |word| words.words()[head::LIFE].store(word, Ordering::Release);
+        // The release before marks nothing.
+        assert!(link.alive(Instant::now()));
+        mark(u64::from(child.id()));
+        assert!(link.alive(Instant::now()));
+        mark(0x4000_0000);
+        assert!(!link.alive(Instant::now()));
+        mark(0);
+        assert!(link.alive(Instant::now()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        std::thread::sleep(FRESH);
+        assert!(!link.alive(Instant::now()));
     }
 }

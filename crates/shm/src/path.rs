@@ -1,12 +1,11 @@
 //! The initiator's side: transfers to targets on this host.
 //!
-//! Owns the links by contact, and the reasons where there is none.
+//! Owns the targets by contact.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use moonrail_sys::fork_mark::ForkMark;
+use moonrail_sys::process::ForkGuard;
 use moonrail_transport::{Control, Failure, Path, Stage, Target, Work};
 use parking_lot::RwLock;
 
@@ -14,28 +13,24 @@ use crate::batch;
 use crate::connect::{Here, connect};
 use crate::contact::ShmContact;
 use crate::failure::{Case, Trouble, WhyNot};
+use crate::helper::Helper;
 use crate::link::Link;
+use crate::peer::ShmPeer;
 
-/// How long a passing reason is believed.
-const PASSING: Duration = Duration::from_secs(5);
-
-/// Reasons kept; those of peers long gone go first, all at once.
-const MOST_REASONS: usize = 4096;
+/// Targets kept; those without a link go first, all at once.
+const MOST_PEERS: usize = 4096;
 
 /// Copies straight between this process's memory and that of a target on the same host.
 ///
-/// Safe to call from any number of threads; each call uses the calling thread only. Where the path does not work to a
-/// target, the failure is untouched and [`ShmPath::why_not`] says why from then on.
+/// Safe to call from any number of threads. A call does its work on the calling thread; from some megabytes on a second
+/// one helps, for one call of this path at a time. Where the path does not work to a target, the failure is untouched
+/// and [`ShmPath::why_not`] says why from then on.
 pub struct ShmPath {
-    /// Where this process is and whether it is still the one, or why that cannot be known.
-    here: Result<(Here, ForkMark), String>,
-    known: RwLock<HashMap<String, Known>>,
-}
-
-#[derive(Clone)]
-enum Known {
-    Link(Arc<Link>),
-    Not { reason: String, until: Option<Instant> },
+    /// Where this process is, or why that cannot be known.
+    here: Result<Here, String>,
+    fork_guard: ForkGuard,
+    helper: Helper,
+    known: RwLock<HashMap<String, Arc<ShmPeer>>>,
 }
 
 impl Default for ShmPath {
@@ -48,83 +43,123 @@ impl ShmPath {
     /// A path without links; one is made at the first use of a target.
     #[must_use]
     pub fn new() -> Self {
-        let here = Here::find().and_then(|here| Ok((here, ForkMark::new()?)));
+        let here = Here::find();
         let here = here.map_err(|error| format!("this process cannot find out where it is: {error}"));
-        Self { here, known: RwLock::default() }
+        Self { here, fork_guard: ForkGuard::new(), helper: Helper::new(), known: RwLock::default() }
     }
 
     /// Whether the target has a contact that this release understands, on this host. Costs a parse: ask once a descriptor.
     #[must_use]
     pub fn same_host(&self, target: &Target) -> bool {
         let contact = target.same_host.as_deref().and_then(|text| text.parse::<ShmContact>().ok());
-        contact.is_some_and(|contact| self.here.as_ref().is_ok_and(|(here, _)| here.same_host(&contact)))
+        contact.is_some_and(|contact| self.here.as_ref().is_ok_and(|here| here.same_host(&contact)))
     }
 
-    /// Why this path does not work to the target, if a call has found that out (or it has no contact). A reason that
-    /// may pass, such as too many open files, is forgotten after 5 s; [`Path::forget`] forgets any.
+    /// The target's entry here, if it has a contact.
+    #[must_use]
+    pub fn peer(&self, target: &Target) -> Option<Arc<ShmPeer>> {
+        let text = target.same_host.as_ref()?;
+        if let Some(peer) = self.known.read().get(text) {
+            return Some(Arc::clone(peer));
+        }
+        let mut known = self.known.write();
+        if known.len() >= MOST_PEERS {
+            known.retain(|_, peer| peer.has_link());
+        }
+        Some(Arc::clone(known.entry(text.clone()).or_insert_with(|| Arc::new(ShmPeer::new(text)))))
+    }
+
+    /// Why this path does not work to the target: see [`ShmPeer::why_not`]; or it has no contact.
     #[must_use]
     pub fn why_not(&self, target: &Target) -> Option<String> {
-        let Some(text) = &target.same_host else { return Some(NO_CONTACT.to_owned()) };
-        match self.known.read().get(text) {
-            Some(Known::Not { reason, until }) if still(*until) => Some(reason.clone()),
-            _ => None,
+        match self.peer(target) {
+            Some(peer) => peer.why_not(),
+            None => Some(NO_CONTACT.to_owned()),
         }
     }
 
-    fn link(&self, case: Case<'_>, control: &Control<'_>) -> Result<Arc<Link>, Trouble> {
+    /// [`Path::execute`], for a caller who has kept the target's [`ShmPath::peer`].
+    ///
+    /// # Errors
+    /// As [`Path::execute`].
+    pub fn execute_at(
+        &self,
+        peer: &ShmPeer,
+        target: &Target,
+        work: &Work<'_>,
+        control: &Control<'_>,
+    ) -> Result<(), Failure> {
+        let case = Case::begun(target, work);
+        if moves_nothing(work) {
+            return Ok(());
+        }
+        let link = self.link(peer, case, control).map_err(|trouble| {
+            peer.learn(&target.name, None, &trouble);
+            trouble.failure
+        })?;
+        batch::carry_out(&link, &self.helper, target, work, control).map_err(|trouble| {
+            peer.learn(&target.name, Some(&link), &trouble);
+            trouble.failure
+        })
+    }
+
+    /// Copies a few kilobytes at once if that takes no wait: the target is linked and known to live, what it has registered
+    /// is known, no lock is taken by another thread, and copies to it have lately been quick. `None`: nothing was copied,
+    /// and [`ShmPath::execute_at`] is to be called. The caller sees to the size: the copy itself has no limit of time.
+    #[must_use]
+    pub fn copy_at_once(
+        &self,
+        peer: &ShmPeer,
+        target: &Target,
+        work: &Work<'_>,
+    ) -> Option<Result<(), Failure>> {
+        if self.fork_guard.forked() {
+            return None;
+        }
+        let link = peer.link_now()?;
+        let outcome = batch::at_once(&link, target, work)?;
+        Some(outcome.map_err(|trouble| {
+            peer.learn(&target.name, Some(&link), &trouble);
+            trouble.failure
+        }))
+    }
+
+    /// Whether the batch begins with memory that both processes have mapped, or would have after its first piece, so that no
+    /// piece of it costs a system call. Costs two look-ups.
+    #[must_use]
+    pub fn copies_plainly(&self, peer: &ShmPeer, work: &Work<'_>) -> bool {
+        let Some(entry) = work.entries.iter().find(|entry| entry.len > 0) else { return false };
+        let near = work.holds.find(entry.local, entry.len, &mut 0);
+        near.is_some_and(|hold| hold.region().backing.is_some())
+            && peer.may_be_mapped(entry.remote, entry.len)
+    }
+
+    /// Bytes of the target's memory that are mapped here.
+    #[must_use]
+    pub fn mapped_bytes(&self, target: &Target) -> u64 {
+        let link = self.peer(target).and_then(|peer| peer.link_now());
+        link.map_or(0, |link| link.seen().mapped.bytes())
+    }
+
+    fn link(&self, peer: &ShmPeer, case: Case<'_>, control: &Control<'_>) -> Result<Arc<Link>, Trouble> {
         let cannot = |reason: &str| case.cannot(Stage::Connect, WhyNot::lasting(reason));
-        let (here, mark) = self.here.as_ref().map_err(|reason| cannot(reason))?;
-        if mark.forked() {
+        let here = self.here.as_ref().map_err(|reason| cannot(reason))?;
+        if self.fork_guard.forked() {
             return Err(case.forked());
         }
-        let Some(text) = &case.target.same_host else {
-            return Err(cannot(NO_CONTACT));
-        };
-        match self.known.read().get(text) {
-            Some(Known::Link(link)) => return Ok(Arc::clone(link)),
-            Some(Known::Not { reason, until }) if still(*until) => {
-                let mut trouble = cannot(reason);
-                // It is known already, for as long as it was.
-                trouble.why_not = None;
-                return Err(trouble);
-            }
-            _ => {}
+        if let Some(link) = peer.link(case)? {
+            return Ok(link);
         }
-        let contact: ShmContact = text.parse().map_err(|bad| cannot(&format!("{bad}")))?;
-        let link = Arc::new(connect(here, &contact, case, control)?);
+        let contact: ShmContact = peer.contact.parse().map_err(|bad| cannot(&format!("{bad}")))?;
         // Threads that come at once each make a link; one is kept.
-        let mut known = self.known.write();
-        if let Some(Known::Link(first)) = known.get(text) {
-            return Ok(Arc::clone(first));
-        }
-        known.insert(text.clone(), Known::Link(Arc::clone(&link)));
-        Ok(link)
-    }
-
-    /// Keeps a reason; gives up a link that is dead or of no use.
-    fn learn(&self, target: &Target, link: Option<&Arc<Link>>, trouble: &Trouble) {
-        let Some(text) = &target.same_host else { return };
-        let mut known = self.known.write();
-        if let Some(why) = &trouble.why_not {
-            if known.len() >= MOST_REASONS {
-                known.retain(|_, known| matches!(known, Known::Link(_)));
-            }
-            let until = why.passing.then(|| Instant::now() + PASSING);
-            tracing::debug!(peer = %target.name, reason = %why.reason, "no same-host path");
-            known.insert(text.clone(), Known::Not { reason: why.reason.clone(), until });
-        } else if let Some(link) = link
-            && trouble.failure.error.code() == moonrail_transport::Code::PeerGone
-            && matches!(known.get(text), Some(Known::Link(kept)) if Arc::ptr_eq(kept, link))
-        {
-            known.remove(text);
-        }
+        Ok(peer.keep(Arc::new(connect(here, &contact, case, control)?)))
     }
 }
 
 const NO_CONTACT: &str = "the peer publishes no same-host contact";
 
-fn still(until: Option<Instant>) -> bool {
-    until.is_none_or(|until| Instant::now() < until)
+fn moves_nothing(work: &Work<'_>) -> bool {
+    work.entries.iter().all(|entry| entry.len == 0)
 }
 
 impl Path for ShmPath {
@@ -133,23 +168,20 @@ impl Path for ShmPath {
     }
 
     fn execute(&self, target: &Target, work: &Work<'_>, control: &Control<'_>) -> Result<(), Failure> {
-        let case = Case { target, work, index: 0, started: false };
-        if work.entries.iter().all(|entry| entry.len == 0) {
-            return Ok(());
+        match self.peer(target) {
+            Some(peer) => self.execute_at(&peer, target, work, control),
+            None if moves_nothing(work) => Ok(()),
+            None => {
+                let why = WhyNot::lasting(NO_CONTACT);
+                Err(Case::begun(target, work).cannot(Stage::Connect, why).failure)
+            }
         }
-        let link = self.link(case, control).map_err(|trouble| {
-            self.learn(target, None, &trouble);
-            trouble.failure
-        })?;
-        batch::carry_out(&link, target, work, control).map_err(|trouble| {
-            self.learn(target, Some(&link), &trouble);
-            trouble.failure
-        })
     }
 
     fn forget(&self, target: &Target) {
-        if let Some(text) = &target.same_host {
-            self.known.write().remove(text);
+        let gone = target.same_host.as_ref().and_then(|text| self.known.write().remove(text));
+        if let Some(peer) = gone {
+            peer.forget();
         }
     }
 }

@@ -11,16 +11,17 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use moonrail_memory::{Outside, RegionInfo, RegionSpan, RegionTable};
-use moonrail_sys::fork_mark::ForkMark;
+use moonrail_sys::life::Life;
 use moonrail_sys::local_socket::{self, PeerCredentials};
 use moonrail_sys::poll::Interest;
 use moonrail_sys::poller::{Events, Poller};
+use moonrail_sys::process::ForkGuard;
 use moonrail_sys::{Waker, host, random};
 
 use crate::contact::ShmContact;
 use crate::initiators::{Initiator, Initiators};
 use crate::mirror::Mirror;
-use crate::welcome::Welcome;
+use crate::welcome::{Answer, Ask, Welcome};
 
 /// Processes connected at once.
 const MOST_INITIATORS: usize = 1024;
@@ -50,7 +51,7 @@ struct Shared {
     nonce: Box<[u64; 2]>,
     epoch: u64,
     mirror_fd: OwnedFd,
-    mark: ForkMark,
+    fork_guard: ForkGuard,
     waker: Waker,
     stopping: AtomicBool,
 }
@@ -75,7 +76,7 @@ impl ShmServer {
             nonce: Box::new(nonce),
             epoch,
             mirror_fd,
-            mark: ForkMark::new()?,
+            fork_guard: ForkGuard::new(),
             waker: Waker::new()?,
             stopping: AtomicBool::new(false),
         });
@@ -102,7 +103,7 @@ impl Drop for ShmServer {
     /// No batch begins any more; copies that are going on are waited for by whoever unregisters their memory. In a
     /// forked child, nothing that the parent uses is touched.
     fn drop(&mut self) {
-        if self.shared.mark.forked() {
+        if self.shared.fork_guard.forked() {
             return;
         }
         self.shared.mirror.close();
@@ -117,19 +118,19 @@ impl Drop for ShmServer {
 
 impl Outside for Shared {
     fn registered(&self, regions: &mut dyn Iterator<Item = &RegionInfo>) {
-        if !self.mark.forked() {
+        if !self.fork_guard.forked() {
             self.mirror.list(regions);
         }
     }
 
     fn revoked(&self, regions: &mut dyn Iterator<Item = &RegionInfo>) {
-        if !self.mark.forked() {
+        if !self.fork_guard.forked() {
             self.mirror.delist(regions);
         }
     }
 
     fn fence(&self, regions: &[RegionSpan], deadline: Option<Instant>, busy: &mut dyn FnMut(usize, u32)) {
-        if !self.mark.forked() {
+        if !self.fork_guard.forked() {
             self.initiators.fence(self.mirror.fence(), regions, deadline, busy);
         }
     }
@@ -154,6 +155,12 @@ impl Reception {
     }
 
     fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
+        // Initiators see by it, without a system call, that this process has ended. Where it cannot be had, they ask.
+        let life = Life::begin(shared.mirror.life());
+        if let Err(error) = &life {
+            tracing::debug!(%error, "the same-host path cannot mark this process as living");
+        }
         let mut events = Events::with_capacity(64);
         let mut resting = false;
         while !self.shared.stopping.load(Ordering::Acquire) {
@@ -169,7 +176,7 @@ impl Reception {
                         self.shared.waker.drain();
                     }
                     LISTENER => knocked = true,
-                    token => self.farewell(token),
+                    token => self.attend(token),
                 }
             }
             if rested {
@@ -242,23 +249,34 @@ impl Reception {
         let fds = [self.shared.mirror_fd.as_fd(), page.as_fd()];
         if local_socket::send(socket, &welcome, &fds).is_err() {
             // It has gone again.
-            self.farewell(token);
+            self.attend(token);
         }
         Ok(())
     }
 
-    /// A process has ended or closed its socket (it has nothing to say, so bytes count as closing too).
-    fn farewell(&mut self, token: u64) {
+    /// A process asks for a block, has ended, or closed its socket.
+    fn attend(&mut self, token: u64) {
         let token = token & !1;
         let Some(initiator) = self.connected.get(&token) else { return };
         if !initiator.gone() {
-            // It talks. Nobody listens: what it may do is in the shared page.
-            let _ = local_socket::receive(initiator.socket(), &mut [0; 16]);
+            self.answer(initiator);
             return;
         }
         let _ = self.poller.remove(initiator.socket());
         let _ = self.poller.remove(initiator.process());
         self.shared.initiators.remove(initiator);
         self.connected.remove(&token);
+    }
+
+    /// Reads one question and hands the block out. What is no question is dropped, and so is an answer that finds no room:
+    /// whoever asks that much without reading does without.
+    fn answer(&self, initiator: &Initiator) {
+        let mut bytes = [0; Ask::LEN + 1];
+        let read = local_socket::receive(initiator.socket(), &mut bytes);
+        let Some(Ask { block }) = read.ok().and_then(|(len, _)| Ask::decode(&bytes[..len])) else { return };
+        let found = self.shared.mirror.block(block);
+        let answer = Answer { block, len: found.as_ref().map_or(0, |found| found.len()) };
+        let fd = found.as_ref().map(|found| found.fd());
+        let _ = local_socket::send(initiator.socket(), &answer.encode(), fd.as_slice());
     }
 }

@@ -79,8 +79,12 @@ impl<'a> CrossCopy<'a> {
     }
 
     /// Drops the first `count` bytes on both sides: they have been copied.
+    #[inline]
     pub fn advance(&mut self, count: usize) {
-        self.bytes = self.bytes.saturating_sub(count);
+        if count >= self.bytes {
+            return self.clear();
+        }
+        self.bytes -= count;
         self.local.advance(count);
         self.remote.advance(count);
     }

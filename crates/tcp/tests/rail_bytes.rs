@@ -10,8 +10,8 @@ use std::time::Duration;
 use moonrail_tcp::{ServerOptions, TcpServer};
 use moonrail_transport::testkit::Side;
 use moonrail_wire::rail::{
-    ANSWER_LEN, Answer, AnswerStatus, Hello, Range, Request, RequestKind, VERSION, WELCOME_LEN, Welcome,
-    WelcomeStatus,
+    ANSWER_LEN, Answer, AnswerKind, AnswerStatus, CANCEL, Cancel, Hello, Range, Request, RequestKind,
+    VERSION, WELCOME_LEN, Welcome, WelcomeStatus,
 };
 
 const EPOCH: u64 = 42;
@@ -39,9 +39,16 @@ impl Server {
     }
 
     fn lane(&self) -> TcpStream {
+        self.lane_with(0, 0)
+    }
+
+    /// A lane on which `features` were asked for and `granted` are in force.
+    fn lane_with(&self, features: u32, granted: u32) -> TcpStream {
         let mut stream = self.connect();
-        stream.write_all(&hello(VERSION, EPOCH)).unwrap();
-        assert_eq!(welcome(&mut stream).status, WelcomeStatus::Open);
+        let hello = Hello { version: VERSION, features, target_epoch: EPOCH };
+        stream.write_all(&hello.encode()).unwrap();
+        let welcome = welcome(&mut stream);
+        assert_eq!((welcome.status, welcome.features), (WelcomeStatus::Open, granted));
         stream
     }
 }
@@ -147,6 +154,46 @@ fn frames_that_break_a_rule_end_the_lane() {
         assert!(is_closed(&mut lane), "{name}");
         assert_eq!(server.side.get(server.addr, 16), [0; 16], "{name}");
     }
+}
+
+#[test]
+fn a_cancel_drops_the_reads_it_names_and_nothing_else() {
+    const COUNT: u64 = 40;
+    let server = Server::new();
+    let addr = server.side.buffer(&vec![7; 1 << 20]);
+    let mut lane = server.lane_with(u32::MAX, CANCEL);
+    for id in 1..=COUNT {
+        lane.write_all(&frame(RequestKind::Read, id, EPOCH, &[(addr, 1 << 20)], b"")).unwrap();
+    }
+    // All are taken, and the socket is full of the first answers.
+    std::thread::sleep(Duration::from_millis(50));
+    lane.write_all(&Cancel { id: COUNT + 1, from: COUNT - 5, epoch: EPOCH }.encode()).unwrap();
+    lane.write_all(&frame(RequestKind::Write, COUNT + 2, EPOCH, &[(server.addr, 4)], b"next")).unwrap();
+    for id in 1..=COUNT {
+        let answer = answer(&mut lane);
+        let (status, payload) =
+            if id < COUNT - 5 { (AnswerStatus::Ok, 1 << 20) } else { (AnswerStatus::Cancelled, 0) };
+        assert_eq!((answer.id, answer.status, answer.payload), (id, status, payload));
+        lane.read_exact(&mut vec![0; payload as usize]).unwrap();
+    }
+    let done = answer(&mut lane);
+    assert_eq!((done.kind, done.id, done.status), (AnswerKind::Cancel, COUNT + 1, AnswerStatus::Ok));
+    assert_eq!(answer(&mut lane).status, AnswerStatus::Ok);
+    assert_eq!(server.side.get(server.addr, 4), b"next");
+}
+
+#[test]
+fn a_cancel_is_for_lanes_that_asked_for_it_and_for_this_epoch() {
+    let server = Server::new();
+    let mut lane = server.lane();
+    lane.write_all(&Cancel { id: 1, from: 1, epoch: EPOCH }.encode()).unwrap();
+    assert!(is_closed(&mut lane));
+    let mut lane = server.lane_with(CANCEL, CANCEL);
+    lane.write_all(&Cancel { id: 1, from: 1, epoch: EPOCH + 1 }.encode()).unwrap();
+    assert_eq!(answer(&mut lane).status, AnswerStatus::Epoch);
+    // Nothing to drop, a range of ids that is none: still answered.
+    lane.write_all(&Cancel { id: 2, from: u64::MAX, epoch: EPOCH }.encode()).unwrap();
+    assert_eq!(answer(&mut lane).status, AnswerStatus::Ok);
 }
 
 #[test]

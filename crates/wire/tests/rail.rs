@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use moonrail_wire::rail::{
-    ANSWER_LEN, Answer, AnswerStatus, HELLO_LEN, Hello, MAX_RANGES, REQUEST_LEN, RailError, Range, Request,
-    RequestKind, WELCOME_LEN, Welcome, WelcomeStatus,
+    ANSWER_LEN, Answer, AnswerKind, AnswerStatus, CANCEL, Cancel, HELLO_LEN, Head, Hello, MAX_RANGES,
+    REQUEST_LEN, RailError, Range, Request, RequestKind, WELCOME_LEN, Welcome, WelcomeStatus,
 };
 use proptest::prelude::*;
 
@@ -41,13 +41,42 @@ fn the_requests_and_answers_of_version_1_stay() {
     assert_eq!(vector("write_two_ranges"), [&write.encode()[..], &second.encode()].concat());
     let read = Request { kind: RequestKind::Read, count: 1, id: 8, payload: 4096, epoch: 9, first };
     assert_eq!(vector("read_one_range"), read.encode());
-    let done = Answer { kind: RequestKind::Write, status: AnswerStatus::Ok, id: 7, index: 0, payload: 0 };
+    let done = Answer { kind: AnswerKind::Write, status: AnswerStatus::Ok, id: 7, index: 0, payload: 0 };
     assert_eq!(vector("write_ok"), done.encode());
-    let data = Answer { kind: RequestKind::Read, status: AnswerStatus::Ok, id: 8, index: 0, payload: 4096 };
+    let data = Answer { kind: AnswerKind::Read, status: AnswerStatus::Ok, id: 8, index: 0, payload: 4096 };
     assert_eq!(vector("read_ok"), data.encode());
     let refused =
-        Answer { kind: RequestKind::Write, status: AnswerStatus::Refused, id: 7, index: 1, payload: 0 };
+        Answer { kind: AnswerKind::Write, status: AnswerStatus::Refused, id: 7, index: 1, payload: 0 };
     assert_eq!(vector("write_refused"), refused.encode());
+}
+
+#[test]
+fn the_frames_of_the_feature_cancel_stay() {
+    let hello = Hello { version: 1, features: CANCEL, target_epoch: 0x0123_4567_89ab_cdef };
+    assert_eq!(vector("cancel/hello"), hello.encode());
+    let welcome = Welcome {
+        version: 1,
+        status: WelcomeStatus::Open,
+        features: CANCEL,
+        epoch: 0x0123_4567_89ab_cdef,
+        max_payload: 64 << 20,
+    };
+    assert_eq!(vector("cancel/welcome"), welcome.encode());
+    let cancel = Cancel { id: 12, from: 8, epoch: 9 };
+    assert_eq!(vector("cancel/cancel"), cancel.encode());
+    let done = Answer { kind: AnswerKind::Cancel, status: AnswerStatus::Ok, id: 12, index: 0, payload: 0 };
+    assert_eq!(vector("cancel/cancel_ok"), done.encode());
+    let dropped =
+        Answer { kind: AnswerKind::Read, status: AnswerStatus::Cancelled, id: 8, index: 0, payload: 0 };
+    assert_eq!(vector("cancel/read_cancelled"), dropped.encode());
+}
+
+#[test]
+fn a_cancel_is_one_only_where_it_is_in_force() {
+    let cancel = Cancel { id: 12, from: 8, epoch: 9 };
+    assert_eq!(Head::decode(&cancel.encode(), CANCEL), Ok(Head::Cancel(cancel)));
+    assert_eq!(Head::decode(&cancel.encode(), 0), Err(RailError::Kind(3)));
+    assert_eq!(Head::decode(&cancel.encode(), !CANCEL), Err(RailError::Kind(3)));
 }
 
 #[test]
@@ -78,8 +107,8 @@ proptest! {
         if let Ok(answer) = Answer::decode(&bytes) {
             prop_assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
         }
-        let status = match status { 0..=3 => AnswerStatus::Ok, other => AnswerStatus::Other(other) };
-        let answer = Answer { kind: RequestKind::Read, status, id, index, payload };
+        let status = match status { 0..=4 => AnswerStatus::Ok, other => AnswerStatus::Other(other) };
+        let answer = Answer { kind: AnswerKind::Read, status, id, index, payload };
         prop_assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
         let _ = Welcome::decode(&bytes);
     }
@@ -90,6 +119,10 @@ proptest! {
         let bytes: [u8; REQUEST_LEN] = head.as_flattened().try_into().unwrap();
         if let Ok(request) = Request::decode(&bytes) {
             prop_assert!(request.table_len() < MAX_RANGES * 16);
+        }
+        match Head::decode(&bytes, CANCEL) {
+            Ok(Head::Cancel(cancel)) => prop_assert_eq!(Head::decode(&cancel.encode(), CANCEL), Ok(Head::Cancel(cancel))),
+            other => prop_assert_eq!(other, Request::decode(&bytes).map(Head::Request)),
         }
     }
 }

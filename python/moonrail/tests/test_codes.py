@@ -61,10 +61,10 @@ def test_batch_registration_is_all_or_none(engine: TransferEngine) -> None:
 
 @pytest.mark.parametrize(
     ("peer_name", "code"),
-    [("no-such-host.invalid:17", -101), (f"127.0.0.1:{free_port()}", -102), ("127.0.0.1:70000", -200), ("", -200)],
+    [("no-such-host.invalid:17", -101), ("127.0.0.1:{free_port}", -102), ("127.0.0.1:70000", -200), ("", -200)],
 )
 def test_probe_codes(engine: TransferEngine, peer_name: str, code: int) -> None:
-    assert engine.send_probe(peer_name) == code
+    assert engine.send_probe(peer_name.format(free_port=free_port())) == code
     assert engine.last_error()
 
 

@@ -28,7 +28,7 @@ print(json.dumps([name for name in before if before[name] != after[name]]))
 
 @pytest.mark.parametrize("module", ["moonrail", "moonrail.mooncake"])
 def test_import_is_quick(module: str) -> None:
-    code = f"import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
+    code = f"import time; start = time.process_time(); import {module}; print(time.process_time() - start)"
     assert min(float(output(code)) for _ in range(5)) < 0.05
 
 

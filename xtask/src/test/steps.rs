@@ -2,6 +2,7 @@
 
 use super::{Context, Outcome, Step};
 use crate::cargo_tools;
+use crate::faults;
 use crate::instructions::{self, NotCounted};
 use crate::process;
 use crate::system;
@@ -16,6 +17,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "advisories", fast: false, run: advisories },
     Step { name: "rust", fast: true, run: rust },
     Step { name: "doctest", fast: false, run: doctest },
+    Step { name: "faults", fast: false, run: faults },
     Step { name: "ruff", fast: true, run: ruff },
     Step { name: "mypy", fast: true, run: mypy },
     Step { name: "wheels", fast: false, run: wheels },
@@ -36,6 +38,9 @@ const PYTHON_FOLDERS: [&str; 3] = ["python", "tests", "benches"];
 
 /// Seconds that one Python test may take.
 const TEST_TIMEOUT: &str = "--timeout=120";
+
+/// Python tests at a time: most of them wait for deadlines most of the time, so more than the cores have room.
+const TEST_WORKERS: &str = "--numprocesses=4";
 
 /// How long the advisory database may take to arrive.
 const FETCH_SECONDS: &str = "60";
@@ -95,6 +100,11 @@ fn doctest(context: &Context<'_>) -> StepResult {
     pass(process::cargo(context.workspace).args(["test", "--doc"]).args(WITHOUT_BINDINGS))
 }
 
+fn faults(context: &Context<'_>) -> StepResult {
+    let args = ["--seeds".to_owned(), faults::CI_SEEDS.to_owned()];
+    faults::run(context.workspace, "run", &args).map(|()| Outcome::Passed)
+}
+
 fn ruff(context: &Context<'_>) -> StepResult {
     require_python_folders(context)?;
     let tools = Venv::tools(context.workspace)?;
@@ -131,7 +141,10 @@ fn instructions(context: &Context<'_>) -> StepResult {
 
 fn interop(context: &Context<'_>) -> StepResult {
     match system::genuine_libraries(context.workspace) {
-        Ok(()) => pytest(context, "tests/interop").and_then(|_| metadata_interop(context)),
+        Ok(()) => {
+            // One at a time: the pairs of one test are already spread over the cores.
+            pass(&mut pytest_command(context, "tests/interop")?).and_then(|_| metadata_interop(context))
+        }
         Err(system::Missing::NeedsRoot(why)) => Ok(Outcome::Skipped(why)),
         Err(system::Missing::Failed(why)) => Err(why),
     }
@@ -146,12 +159,12 @@ fn metadata_interop(context: &Context<'_>) -> StepResult {
 }
 
 fn pytest(context: &Context<'_>, folder: &str) -> StepResult {
-    pass(&mut pytest_command(context, folder)?)
+    pass(pytest_command(context, folder)?.arg(TEST_WORKERS))
 }
 
 /// On one machine the recipes take the same-host path; a network is what most users have.
 fn recipes_over_tcp(context: &Context<'_>) -> StepResult {
-    pass(pytest_command(context, "tests/recipes")?.env("RECIPES_PATHS", "tcp"))
+    pass(pytest_command(context, "tests/recipes")?.arg(TEST_WORKERS).env("RECIPES_PATHS", "tcp"))
 }
 
 fn pytest_command(context: &Context<'_>, folder: &str) -> Result<Command, String> {

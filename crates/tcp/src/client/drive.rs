@@ -4,59 +4,25 @@
 //! arrives before the refused payload is out, and a Mooncake server then resets the connection.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use moonrail_sys::poll::{Interest, wait};
-use moonrail_transport::{Control, Failure, Opcode, Target, Work};
+use moonrail_transport::{Code, Control, Failure, Stage, Stop, Target, WAIT_SLICE, Work};
 use moonrail_wire::data::DataVersion;
 
 use super::exchange::{Exchange, Received};
 use super::failure::{self, Reached};
 use super::lane::Lane;
+use super::pipelined::Pipelined;
 use super::rail::RailExchange;
 use super::receive::Incoming;
 use super::send::Outgoing;
 
-/// Mooncake's data protocol: requests pipelined, since its server serves them in order.
-pub(super) struct Pipelined<'a> {
-    pub outgoing: Outgoing<'a>,
-    pub incoming: Incoming<'a>,
-}
-
-impl Exchange for Pipelined<'_> {
-    fn sent_all(&self) -> bool {
-        self.outgoing.done()
-    }
-
-    fn may_send(&self) -> bool {
-        self.outgoing.may_send(self.incoming.next_index())
-    }
-
-    fn started(&self) -> bool {
-        self.outgoing.started()
-    }
-
-    fn sending_index(&self) -> usize {
-        self.outgoing.index()
-    }
-
-    fn next_index(&self) -> usize {
-        self.incoming.next_index()
-    }
-
-    fn in_step(&self) -> bool {
-        false
-    }
-
-    fn send(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
-        self.outgoing.send(fd)
-    }
-
-    fn receive(&mut self, fd: BorrowedFd<'_>) -> io::Result<Received> {
-        self.incoming.receive(fd)
-    }
-}
+/// How long a call that was stopped or refused waits for the peer to say that nothing more of it will land.
+const CONFIRMED: Duration = Duration::from_millis(300);
+/// The same for one whose deadline has passed already.
+const CONFIRMED_LATE: Duration = Duration::from_millis(50);
 
 /// Carries out `work` on `lane`, as rail if the lane speaks it, else in data protocol v2.
 pub(super) fn run(
@@ -66,23 +32,16 @@ pub(super) fn run(
     control: &Control<'_>,
 ) -> Result<(), Failure> {
     let Some(mut rail) = lane.rail.take() else {
-        let outgoing = Outgoing::new(work, DataVersion::V2);
-        return drive(
-            lane,
-            target,
-            work,
-            control,
-            &mut Pipelined { outgoing, incoming: Incoming::new(work) },
-        );
+        let mut exchange = Pipelined::new(Outgoing::new(work, DataVersion::V2), Incoming::new(work));
+        return drive(lane, target, work, control, &mut exchange);
     };
-    let mut exchange = RailExchange::new(work, &mut rail);
-    let outcome = drive(lane, target, work, control, &mut exchange);
-    lane.in_step = outcome.is_err() && exchange.in_step();
+    let outcome = drive(lane, target, work, control, &mut RailExchange::new(work, &mut rail));
     lane.rail = Some(rail);
     outcome
 }
 
-/// The loop. After a failure the lane is out of step, unless the exchange says otherwise.
+/// Runs the exchange to its end. What was stopped or refused is ended in order where the exchange can and the peer
+/// confirms it soon; the lane then says that it is in step. After any other failure it must be reset.
 pub(super) fn drive(
     lane: &mut Lane,
     target: &Target,
@@ -90,6 +49,50 @@ pub(super) fn drive(
     control: &Control<'_>,
     exchange: &mut impl Exchange,
 ) -> Result<(), Failure> {
+    let Err(ending) = pump(lane, target, work, control, exchange) else { return Ok(()) };
+    let patience = match &ending {
+        Ending::Failed(_) => Duration::ZERO,
+        Ending::Deadline => CONFIRMED_LATE,
+        Ending::Stopped(_) | Ending::Refused(_) => CONFIRMED,
+    };
+    let confirmed = !patience.is_zero() && exchange.cancel() && settle(lane, work, exchange, patience);
+    lane.in_step = confirmed && exchange.in_step();
+    let here = reached(exchange);
+    let failure = match ending {
+        Ending::Failed(failure) => return Err(failure),
+        Ending::Refused(code) => return Err(refused(target, work, here, code)),
+        Ending::Stopped(stop) => failure::stopped(target, work, here, stop),
+        Ending::Deadline => failure::deadline(target, work, here, Stage::Transfer),
+    };
+    Err(if lane.in_step { failure::confirmed(failure) } else { failure })
+}
+
+/// Why the loop ended before the batch was through.
+enum Ending {
+    /// The lane is of no use any more.
+    Failed(Failure),
+    /// The peer refused the entry at `next_index` with this code.
+    Refused(u32),
+    /// Stopped from outside.
+    Stopped(Stop),
+    /// The call's own deadline passed.
+    Deadline,
+}
+
+impl From<Failure> for Ending {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// The loop itself.
+fn pump(
+    lane: &mut Lane,
+    target: &Target,
+    work: &Work<'_>,
+    control: &Control<'_>,
+    exchange: &mut impl Exchange,
+) -> Result<(), Ending> {
     let mut last_progress = Instant::now();
     let mut send_error: Option<io::Error> = None;
     // When the thread began to look for an answer, and how long it has slept since.
@@ -97,18 +100,20 @@ pub(super) fn drive(
     loop {
         let mut moved = false;
         if send_error.is_none() && !exchange.sent_all() && exchange.may_send() {
-            match exchange.send(lane.as_fd()) {
+            match exchange.send(&mut lane.stream) {
                 Ok(_) => moved = true,
                 Err(error) if is_transient(&error) => {}
                 Err(error) if is_fault(&error) => {
-                    return Err(failure::fault(target, work, reached(exchange.sending_index(), true)));
+                    let (index, applied) = (exchange.sending_index(), exchange.next_index());
+                    let here = Reached { index, applied, untouched: false };
+                    return Err(failure::fault(target, work, here).into());
                 }
                 // The peer's refusal may still be in the receive queue: read on until that ends too.
                 Err(error) => send_error = Some(error),
             }
         }
-        let received = exchange.receive(lane.as_fd());
-        let here = reached(exchange.next_index(), exchange.started());
+        let received = exchange.receive(&mut lane.stream);
+        let here = || reached(exchange);
         match received {
             Ok(Received::Finished) if exchange.sent_all() => {
                 learn(lane, looking.is_some(), slept);
@@ -116,17 +121,17 @@ pub(super) fn drive(
             }
             Ok(Received::Nothing | Received::Finished) => {}
             Ok(Received::Some) => moved = true,
-            Ok(Received::End) => return Err(failure::gone(target, work, here, send_error.as_ref())),
-            Ok(Received::Refused(code)) => return Err(refused(target, work, here, code)),
-            Ok(Received::Restarted) => return Err(failure::restarted(target, work, here)),
-            Ok(Received::Malformed(bytes)) => return Err(malformed(target, work, here, bytes)),
+            Ok(Received::End) => return Err(failure::gone(target, work, here(), send_error.as_ref()).into()),
+            Ok(Received::Refused(code)) => return Err(Ending::Refused(code)),
+            Ok(Received::Restarted) => return Err(failure::restarted(target, work, here()).into()),
+            Ok(Received::Malformed(bytes)) => return Err(malformed(target, work, here(), bytes).into()),
             Err(error) if is_transient(&error) => {}
-            Err(error) if is_fault(&error) => return Err(failure::fault(target, work, here)),
-            Err(error) => return Err(failure::gone(target, work, here, Some(&error))),
+            Err(error) if is_fault(&error) => return Err(failure::fault(target, work, here()).into()),
+            Err(error) => return Err(failure::gone(target, work, here(), Some(&error)).into()),
         }
         let now = Instant::now();
         if control.expired(now) {
-            return Err(failure::deadline(target, work, here, moonrail_transport::Stage::Transfer));
+            return Err(Ending::Deadline);
         }
         if moved {
             learn(lane, looking.take().is_some(), slept);
@@ -141,17 +146,48 @@ pub(super) fn drive(
             continue;
         }
         if let Some(stop) = (control.stop)() {
-            return Err(failure::stopped(target, work, here, stop));
+            return Err(Ending::Stopped(stop));
         }
-        failure::check_revoked(target, work, here, now - last_progress)?;
+        failure::check_revoked(target, work, here(), now - last_progress)?;
         let Some(slice) = control.slice(now, last_progress + control.progress) else {
-            return Err(failure::stalled(target, work, here, (now - last_progress).as_secs_f64()));
+            return Err(failure::stalled(target, work, here(), (now - last_progress).as_secs_f64()).into());
         };
         let want_write = send_error.is_none() && !exchange.sent_all() && exchange.may_send();
         let interest = if want_write { Interest::Both } else { Interest::Read };
         wait(lane.as_fd(), interest, Some(slice))
-            .map_err(|error| failure::gone(target, work, here, Some(&error)))?;
+            .map_err(|error| failure::gone(target, work, here(), Some(&error)))?;
         slept += now.elapsed();
+    }
+}
+
+/// Sends and receives what is left of a cancelled exchange; true once nothing is owed any more.
+fn settle(lane: &mut Lane, work: &Work<'_>, exchange: &mut impl Exchange, patience: Duration) -> bool {
+    let until = Instant::now() + patience;
+    loop {
+        let mut moved = false;
+        if !exchange.sent_all() {
+            match exchange.send(&mut lane.stream) {
+                Ok(_) => moved = true,
+                Err(error) if is_transient(&error) => {}
+                Err(_) => return false,
+            }
+        }
+        match exchange.receive(&mut lane.stream) {
+            Ok(Received::Finished) if exchange.sent_all() => return true,
+            Ok(Received::Nothing | Received::Finished) => {}
+            Ok(Received::Some) => moved = true,
+            Err(error) if is_transient(&error) => {}
+            Ok(_) | Err(_) => return false,
+        }
+        let Some(left) = until.checked_duration_since(Instant::now()) else { return false };
+        if moved {
+            continue;
+        }
+        let interest = if exchange.sent_all() { Interest::Read } else { Interest::Both };
+        let revoked = work.holds.any_revoked();
+        if revoked || wait(lane.as_fd(), interest, Some(left.min(WAIT_SLICE))).is_err() {
+            return false;
+        }
     }
 }
 
@@ -164,8 +200,9 @@ fn learn(lane: &mut Lane, looked: bool, slept: Duration) {
     }
 }
 
-fn reached(index: usize, started: bool) -> Reached {
-    Reached { index, started }
+fn reached(exchange: &impl Exchange) -> Reached {
+    let index = exchange.next_index();
+    Reached { index, applied: index, untouched: exchange.untouched() }
 }
 
 pub(super) fn is_transient(error: &io::Error) -> bool {
@@ -177,19 +214,14 @@ pub(super) fn is_fault(error: &io::Error) -> bool {
 }
 
 fn refused(target: &Target, work: &Work<'_>, here: Reached, code: u32) -> Failure {
-    use moonrail_transport::{Code, Stage};
     let message = format!(
         "the peer refused the request with status {code}: the range is not inside one buffer that it has registered now \
          (it may have unregistered it)"
     );
-    // A refused request was not applied, and nothing behind it in the pipeline is served.
-    let mut failure = failure::failed(target, work, here, Code::RemoteRefused, Stage::Acknowledge, message);
-    failure.untouched = here.index == 0 || work.opcode == Opcode::Read;
-    failure
+    failure::failed(target, work, here, Code::RemoteRefused, Stage::Acknowledge, message)
 }
 
 fn malformed(target: &Target, work: &Work<'_>, here: Reached, bytes: [u8; 8]) -> Failure {
-    use moonrail_transport::{Code, Stage};
     let message = format!(
         "{} answered {bytes:02x?} where a status frame belongs: it is not a Mooncake data port, or it speaks v1 \
          (MC_TCP_PROTO=1)",

@@ -1,11 +1,12 @@
 //! What the loop in `drive` asks of an exchange, whichever protocol it is in.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 
 use moonrail_memory::io::HeldIov;
 use moonrail_transport::Work;
 use moonrail_wire::data::STATUS_LEN;
+
+use crate::stream::Stream;
 
 /// What one attempt to receive gave.
 pub(super) enum Received {
@@ -31,18 +32,25 @@ pub(super) trait Exchange {
     fn sent_all(&self) -> bool;
     /// The window allows more to be sent.
     fn may_send(&self) -> bool;
-    /// Any byte was handed to the socket.
-    fn started(&self) -> bool;
     /// The entry being sent.
     fn sending_index(&self) -> usize;
     /// The first entry not known to be applied.
     fn next_index(&self) -> usize;
-    /// After a refusal: whether the lane can serve the next call all the same.
-    fn in_step(&self) -> bool;
+    /// No byte of the batch can have reached the peer's memory, as far as is known now.
+    fn untouched(&self) -> bool;
+    /// Nothing is owed in either direction: the lane can serve the next call, however this one ended.
+    fn in_step(&self) -> bool {
+        false
+    }
+    /// Ends the batch early but in order: from now on only what was begun is sent, and [`Received::Finished`] comes
+    /// once the peer has said what became of all that it was sent. False: it cannot be, the lane must be reset.
+    fn cancel(&mut self) -> bool {
+        false
+    }
     /// Hands as much as one call takes to the socket.
-    fn send(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize>;
+    fn send(&mut self, stream: &mut Stream) -> io::Result<usize>;
     /// Takes what one system call gives.
-    fn receive(&mut self, fd: BorrowedFd<'_>) -> io::Result<Received>;
+    fn receive(&mut self, stream: &mut Stream) -> io::Result<Received>;
 }
 
 /// Adds local memory of the batch to a gather list. `hint` remembers the region between calls.

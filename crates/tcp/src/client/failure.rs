@@ -11,15 +11,17 @@ const LETS_GO: Duration = Duration::from_millis(100);
 /// How far an exchange had come when it failed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reached {
-    /// The first entry not known to be applied.
+    /// The entry that the failure is about.
     pub index: usize,
-    /// Whether any byte was handed to the socket.
-    pub started: bool,
+    /// Entries known to be applied: all before this one.
+    pub applied: usize,
+    /// No byte of the batch can have reached the peer's memory.
+    pub untouched: bool,
 }
 
 impl Reached {
     /// Nothing was sent yet.
-    pub(super) const NOTHING: Reached = Reached { index: 0, started: false };
+    pub(super) const NOTHING: Reached = Reached { index: 0, applied: 0, untouched: true };
 }
 
 /// The failure of an exchange. Reads leave the peer untouched, so they may always be repeated.
@@ -31,7 +33,7 @@ pub(super) fn failed(
     stage: Stage,
     message: String,
 ) -> Failure {
-    let untouched = !reached.started || work.opcode == Opcode::Read;
+    let untouched = reached.untouched || work.opcode == Opcode::Read;
     let retry = match code {
         Code::RemoteRefused | Code::MemoryFault | Code::ProtocolError => Retry::AfterFix,
         _ if untouched => Retry::Safe,
@@ -51,7 +53,7 @@ pub(super) fn failed(
     if work.entries.len() > 1 {
         error = error.with_index(reached.index).with_note(format_args!(
             "{} of {} descriptors are known to be applied",
-            reached.index,
+            reached.applied,
             work.entries.len()
         ));
     }
@@ -75,7 +77,7 @@ pub(super) fn restarted(target: &Target, work: &Work<'_>, reached: Reached) -> F
         endpoint(target)
     );
     let mut failure = failed(target, work, reached, Code::PeerGone, Stage::Connect, message);
-    failure.untouched = reached.index == 0;
+    failure.untouched = reached.applied == 0;
     failure
 }
 
@@ -93,6 +95,12 @@ pub(super) fn stopped(target: &Target, work: &Work<'_>, reached: Reached, stop: 
         Stop::Interrupted => (Code::Interrupted, "a signal interrupted the transfer"),
     };
     failed(target, work, reached, code, Stage::Transfer, message.to_owned())
+}
+
+/// The peer has said what became of everything that it was sent.
+pub(super) fn confirmed(mut failure: Failure) -> Failure {
+    failure.error = failure.error.with_note("the peer confirmed that no more of it will land");
+    failure
 }
 
 /// A transfer that stands still lets go of memory that is being unregistered: the fence must not depend on a peer.

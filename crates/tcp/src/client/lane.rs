@@ -10,12 +10,13 @@ use moonrail_sys::{errno, socket};
 use moonrail_transport::{Code, Control, Dialect, Failure, Stage, Target, Work};
 
 use super::failure::{self, Reached, failed};
-use super::rail::{Hello, LaneState};
+use super::rail::LaneState;
 use crate::spin::Spin;
+use crate::stream::Stream;
 
 /// A connected, non-blocking socket, used by one call at a time.
 pub(super) struct Lane {
-    stream: TcpStream,
+    pub stream: Stream,
     /// Of the descriptor that the lane was opened on.
     pub generation: u64,
     /// For a lane that speaks rail.
@@ -49,22 +50,18 @@ impl Lane {
         Err(connect_failure(target, work, last))
     }
 
-    fn over(stream: TcpStream, target: &Target) -> Lane {
+    fn over(socket: TcpStream, target: &Target) -> Lane {
         let rail = match target.dialect {
-            Dialect::Rail { epoch } => Some(LaneState { epoch, next_id: 1, hello: Hello::Unsent }),
+            Dialect::Rail { epoch } => Some(LaneState::new(epoch)),
             Dialect::MooncakeV1 | Dialect::MooncakeV2 => None,
         };
+        let stream = Stream::new(socket);
         Lane { stream, generation: target.generation, rail, in_step: false, spin: Spin::default() }
     }
 
     /// Whether an idle lane can no longer be trusted: it was closed, or holds bytes nobody asked for.
     pub(super) fn unusable(&self) -> bool {
-        socket::is_dead_or_dirty(&self.stream)
-    }
-
-    /// Bytes the kernel still holds for the peer; 0 once everything was acknowledged.
-    pub(super) fn unsent_bytes(&self) -> io::Result<usize> {
-        socket::unsent_bytes(&self.stream)
+        self.stream.is_dead_or_dirty()
     }
 }
 
@@ -72,7 +69,7 @@ impl Drop for Lane {
     /// Every lane ends by reset: what the peer has not read yet is dropped, so nothing of a failed write lands
     /// later, and no port is left in TIME_WAIT.
     fn drop(&mut self) {
-        let _ = socket::reset_on_close(&self.stream);
+        self.stream.reset_on_close();
     }
 }
 

@@ -1,13 +1,13 @@
 //! The answers to a batch: status frames, and for reads the payload straight into held memory.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 
 use moonrail_memory::io::{HeldIov, IovStorage};
 use moonrail_transport::{Opcode, Work};
 use moonrail_wire::data::{STATUS_LEN, STATUS_OK, decode_status};
 
 use super::exchange::{Received, push_local};
+use crate::stream::Stream;
 
 /// Answers gathered into one system call: two vectors each for reads, within IOV_MAX.
 const ANSWERS_PER_CALL: usize = 512;
@@ -61,11 +61,11 @@ impl<'a> Incoming<'a> {
     }
 
     /// Takes what one system call gives.
-    pub(super) fn receive(&mut self, fd: BorrowedFd<'_>) -> io::Result<Received> {
+    pub(super) fn receive(&mut self, stream: &mut Stream) -> io::Result<Received> {
         if self.index >= self.end {
             return Ok(Received::Finished);
         }
-        let got = match self.gather_and_receive(fd) {
+        let got = match self.gather_and_receive(stream) {
             Ok(0) => return Ok(Received::End),
             Ok(got) => got,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),
@@ -76,7 +76,7 @@ impl<'a> Incoming<'a> {
 
     /// Vectors for as many answers as one call may take. A refusal is followed by the end of the
     /// connection, so a payload vector behind a failed status never receives anything.
-    fn gather_and_receive(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+    fn gather_and_receive(&mut self, stream: &mut Stream) -> io::Result<usize> {
         let payload = self.work.opcode == Opcode::Read;
         let mut iov = HeldIov::from_storage(std::mem::take(&mut self.storage));
         let entries = self.work.entries[self.index..self.end].iter().filter(|entry| entry.len > 0);
@@ -97,7 +97,7 @@ impl<'a> Incoming<'a> {
             }
             offset = 0;
         }
-        let outcome = iov.recv(fd);
+        let outcome = stream.receive(&mut iov);
         self.storage = iov.into_storage();
         outcome
     }

@@ -1,13 +1,13 @@
 //! The bytes of a batch on their way out: headers, and for writes the payload straight from held memory.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 
 use moonrail_memory::io::{HeldIov, IovStorage};
 use moonrail_transport::{Opcode, Work};
 use moonrail_wire::data::{DataVersion, HEADER_LEN, Op, RequestHeader};
 
 use super::exchange::push_local;
+use crate::stream::Stream;
 
 /// Requests gathered into one system call: two vectors each, within IOV_MAX.
 const REQUESTS_PER_CALL: usize = 512;
@@ -73,9 +73,9 @@ impl<'a> Outgoing<'a> {
     }
 
     /// Hands as much as one call takes to the socket; returns the number of bytes.
-    pub(super) fn send(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+    pub(super) fn send(&mut self, stream: &mut Stream) -> io::Result<usize> {
         self.fill_headers();
-        let sent = self.gather_and_send(fd)?;
+        let sent = self.gather_and_send(stream)?;
         self.started = true;
         self.advance(sent as u64);
         Ok(sent)
@@ -103,7 +103,7 @@ impl<'a> Outgoing<'a> {
         }
     }
 
-    fn gather_and_send(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+    fn gather_and_send(&mut self, stream: &mut Stream) -> io::Result<usize> {
         let mut iov = HeldIov::from_storage(std::mem::take(&mut self.storage));
         let entries = self.work.entries[self.index..self.end].iter().filter(|entry| entry.len > 0);
         let mut offset = self.offset;
@@ -118,7 +118,7 @@ impl<'a> Outgoing<'a> {
             }
             offset = 0;
         }
-        let outcome = iov.send(fd);
+        let outcome = stream.send(&iov);
         self.storage = iov.into_storage();
         outcome
     }

@@ -16,9 +16,10 @@ use moonrail_sys::poll::{Interest, wait};
 use moonrail_transport::{Code, Control, Failure, Opcode, Stage, Target, Work};
 use moonrail_wire::data::{DataVersion, HEADER_LEN, Op, RequestHeader};
 
-use super::drive::{Pipelined, drive, is_fault, is_transient};
+use super::drive::{drive, is_fault, is_transient};
 use super::failure::{self, Reached, failed};
 use super::lane::Lane;
+use super::pipelined::Pipelined;
 use super::pool::{ClosingRule, Pool};
 use super::receive::Incoming;
 use super::send::Outgoing;
@@ -78,11 +79,12 @@ fn on_one_connection(
     let mut outgoing = Outgoing::new(work, DataVersion::V1);
     if work.opcode == Opcode::Read {
         let incoming = Incoming::payload_only(work, 0, count);
-        drive(&mut lane, target, work, control, &mut Pipelined { outgoing, incoming })?;
+        drive(&mut lane, target, work, control, &mut Pipelined::new(outgoing, incoming))?;
         return Ok(());
     }
-    send_writes(&mut lane, target, work, control, &mut outgoing)?;
-    let reached = Reached { index: 0, started: true };
+    // Nothing that was sent is known to be applied before the read behind it is answered.
+    send_writes(&mut lane, target, work, control, &mut outgoing, 0)?;
+    let reached = Reached { index: 0, applied: 0, untouched: false };
     let Some(last) = work.entries.iter().rfind(|entry| entry.len > 0) else { return Ok(()) };
     let header = read_header(last.remote + (last.len - 1));
     let confirmed = match send_all(&mut lane, &header, target, work, reached, control)? {
@@ -119,17 +121,17 @@ fn one_connection_each(
         let mut outgoing = Outgoing::range(work, DataVersion::V1, index, index + 1);
         if work.opcode == Opcode::Read {
             let incoming = Incoming::payload_only(work, index, index + 1);
-            drive(&mut lane, target, work, control, &mut Pipelined { outgoing, incoming })?;
+            drive(&mut lane, target, work, control, &mut Pipelined::new(outgoing, incoming))?;
             continue;
         }
-        let reached = Reached { index, started: true };
-        send_writes(&mut lane, target, work, control, &mut outgoing)?;
+        let reached = Reached { index, applied: index, untouched: false };
+        send_writes(&mut lane, target, work, control, &mut outgoing, index)?;
         if receive_byte(&mut lane, target, work, reached, control)? {
             let message =
                 "the peer answered a write with a byte: it does not speak data protocol v1".to_owned();
             return Err(failed(target, work, reached, Code::ProtocolError, Stage::Acknowledge, message));
         }
-        if lane.unsent_bytes().unwrap_or(1) != 0 {
+        if lane.stream.unsent_bytes().unwrap_or(1) != 0 {
             pool.learn_rule(ClosingRule::Unknown);
             return Err(unconfirmed(
                 target,
@@ -142,18 +144,20 @@ fn one_connection_each(
     Ok(())
 }
 
-/// Sends headers and payload; a v1 server says nothing while it takes them, so any byte or end is a failure.
+/// Sends headers and payload; a v1 server says nothing while it takes them, so any byte or end is a failure. The first
+/// `applied` entries were confirmed before.
 fn send_writes(
     lane: &mut Lane,
     target: &Target,
     work: &Work<'_>,
     control: &Control<'_>,
     outgoing: &mut Outgoing<'_>,
+    applied: usize,
 ) -> Result<(), Failure> {
     let mut clock = Progress::new();
     while !outgoing.done() {
-        let reached = Reached { index: outgoing.index(), started: outgoing.started() };
-        match outgoing.send(lane.as_fd()) {
+        let reached = Reached { index: outgoing.index(), applied, untouched: !outgoing.started() };
+        match outgoing.send(&mut lane.stream) {
             Ok(_) => clock.moved(),
             Err(error) if is_transient(&error) => {
                 clock.wait(lane, Interest::Write, target, work, reached, control)?
@@ -183,7 +187,7 @@ fn send_all(
     while sent < bytes.len() {
         let mut iov = HeldIov::new();
         iov.push_bytes(&bytes[sent..]);
-        match iov.send(lane.as_fd()) {
+        match lane.stream.send(&iov) {
             Ok(n) => sent += n,
             Err(error) if is_transient(&error) => {
                 clock.wait(lane, Interest::Write, target, work, reached, control)?
@@ -209,15 +213,15 @@ fn receive_byte(
     let mut clock = Progress::new();
     loop {
         let mut byte = [0u8; 1];
-        let mut iov = HeldIov::new();
-        iov.push_bytes_mut(&mut byte);
-        match iov.recv(lane.as_fd()) {
+        match lane.stream.receive_bytes(&mut byte) {
             Ok(0) => return Ok(false),
             Ok(_) => return Ok(true),
             Err(error) if is_transient(&error) => {
                 clock.wait(lane, Interest::Read, target, work, reached, control)?
             }
-            Err(error) if reached.started => return Err(failure::gone(target, work, reached, Some(&error))),
+            Err(error) if !reached.untouched => {
+                return Err(failure::gone(target, work, reached, Some(&error)));
+            }
             Err(_) => return Ok(false),
         }
     }

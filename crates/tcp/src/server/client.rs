@@ -4,8 +4,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-use moonrail_sys::socket;
-
 use super::Shared;
 use super::connection::{Connection, Turn};
 use super::rail::RailLane;
@@ -70,7 +68,10 @@ impl Client {
 
     /// Ends it so that nothing more is sent or stored.
     pub(super) fn reset(self) {
-        let _ = socket::reset_on_close(&self);
+        match self {
+            Self::Mooncake(connection) => connection.reset_on_close(),
+            Self::Rail(lane) => lane.reset_on_close(),
+        }
     }
 }
 

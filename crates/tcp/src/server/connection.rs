@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use moonrail_memory::io::HeldIov;
 use moonrail_memory::{Hold, Want};
-use moonrail_sys::{errno, socket};
+use moonrail_sys::errno;
 use moonrail_wire::data::{
     DataVersion, HEADER_LEN, Op, RequestHeader, STATUS_OK, STATUS_REJECTED, encode_status,
 };
@@ -19,6 +19,7 @@ use super::Shared;
 use super::rail::RailLane;
 use super::reply::{Payload, Replies};
 use super::waiting::{Taken, Waiting};
+use crate::stream::Stream;
 
 /// Bytes one connection may move before the others get their turn.
 pub(super) const TURN_BYTES: u64 = 1 << 20;
@@ -54,7 +55,7 @@ struct Incoming {
 }
 
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     peer: SocketAddr,
     place: Place,
     header: [u8; HEADER_LEN],
@@ -71,9 +72,9 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, peer: SocketAddr, now: Instant) -> Self {
+    pub(super) fn new(socket: TcpStream, peer: SocketAddr, now: Instant) -> Self {
         Self {
-            stream,
+            stream: Stream::new(socket),
             peer,
             place: Place::Header(0),
             header: [0; HEADER_LEN],
@@ -98,6 +99,10 @@ impl Connection {
     /// Whether memory that this connection is using is being unregistered.
     pub(super) fn revoked(&self) -> bool {
         matches!(&self.place, Place::Payload(incoming) if incoming.hold.revoked()) || self.replies.revoked()
+    }
+
+    pub(super) fn reset_on_close(&self) {
+        self.stream.reset_on_close();
     }
 
     /// Moves what can be moved now, up to [`TURN_BYTES`].
@@ -166,11 +171,11 @@ impl Connection {
     fn take_waiting(&mut self, shared: &Shared) -> io::Result<u64> {
         let room = MAX_REPLIES - self.replies.len();
         let Some(waiting) =
-            Waiting::look(&self.stream, &shared.regions, shared.options.serve_v1_writes, room)?
+            Waiting::look(&mut self.stream, &shared.regions, shared.options.serve_v1_writes, room)?
         else {
             return Ok(0);
         };
-        let (taken, stored) = waiting.receive(&self.stream)?;
+        let (taken, stored) = waiting.receive(&mut self.stream)?;
         shared.counters.bytes_in.fetch_add(stored, Relaxed);
         for request in waiting.into_requests() {
             shared.counters.requests.fetch_add(1, Relaxed);
@@ -202,9 +207,8 @@ impl Connection {
         match &self.place {
             Place::Header(have) => {
                 let have = *have;
-                let mut iov = HeldIov::new();
-                iov.push_bytes_mut(&mut self.header[have..]);
-                let Some(got) = nothing_yet(iov.recv(self.stream.as_fd()))? else { return Ok(None) };
+                let got = self.stream.receive_bytes(&mut self.header[have..]);
+                let Some(got) = nothing_yet(got)? else { return Ok(None) };
                 self.have_header(shared, have + got);
                 Ok(Some(got as u64))
             }
@@ -214,10 +218,6 @@ impl Connection {
 
     fn take_payload(&mut self, shared: &Shared) -> io::Result<Option<u64>> {
         let Place::Payload(incoming) = &mut self.place else { return Ok(None) };
-        // A client that gave up resets the connection; what it had sent must not land any more (P2).
-        if let Some(error) = socket::take_error(self.stream.as_fd())? {
-            return Err(error);
-        }
         let mut iov = HeldIov::new();
         iov.push_held(&incoming.hold, incoming.addr, incoming.left)
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -225,7 +225,9 @@ impl Connection {
             // The next header comes with it; small requests are looked for together instead.
             iov.push_bytes_mut(&mut self.header);
         }
-        let got = match nothing_yet(iov.recv(self.stream.as_fd())) {
+        // Last of all, as this process may be stopped anywhere.
+        self.stream.check()?;
+        let got = match nothing_yet(self.stream.receive(&mut iov)) {
             Ok(Some(got)) => got as u64,
             Ok(None) => return Ok(None),
             Err(error) if errno::is_bad_address(&error) => {
@@ -323,14 +325,14 @@ impl Connection {
         match version {
             DataVersion::V2 => self.replies.push(Some(encode_status(STATUS_REJECTED)), None),
             DataVersion::V1 => {
-                let _ = socket::reset_on_close(self.stream.as_fd());
+                self.stream.reset_on_close();
             }
         }
     }
 
     fn send_replies(&mut self, shared: &Shared, budget: u64) -> io::Result<u64> {
         let Self { stream, replies, .. } = self;
-        let outcome = flush(budget, || if replies.is_empty() { Ok(0) } else { replies.send(stream.as_fd()) });
+        let outcome = flush(budget, || if replies.is_empty() { Ok(0) } else { replies.send(stream) });
         outcome.inspect_err(|error| unreadable(shared, self.peer, error))
     }
 }

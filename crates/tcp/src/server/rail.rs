@@ -1,23 +1,25 @@
 //! One rail lane of a client (docs/rail-protocol.md): frames in, answers out, in order.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use moonrail_memory::io::HeldIov;
+use moonrail_memory::io::{HeldIov, IovStorage};
 use moonrail_memory::{HoldSet, Want};
-use moonrail_sys::{errno, peek, socket};
+use moonrail_sys::errno;
 use moonrail_wire::rail::{
-    Answer, AnswerStatus, HELLO_LEN, Hello, RANGE_LEN, REQUEST_LEN, Range, Request, RequestKind, VERSION,
-    Welcome, WelcomeStatus,
+    Answer, AnswerKind, AnswerStatus, Cancel, FEATURES, HELLO_LEN, Head, Hello, RANGE_LEN, REQUEST_LEN,
+    Range, Request, RequestKind, VERSION, Welcome, WelcomeStatus,
 };
 use tracing::warn;
 
 use super::Shared;
 use super::connection::{TURN_BYTES, Turn, flush, nothing_yet, unreadable};
 use super::rail_answers::Answers;
+use crate::run::{Expect, Limit, Run};
+use crate::stream::Stream;
 
 /// Largest payload taken in one frame.
 pub(super) const MAX_PAYLOAD: u64 = 64 << 20;
@@ -44,27 +46,30 @@ struct Incoming {
     request: Request,
     ranges: Vec<Range>,
     holds: HoldSet,
-    /// The range being filled, and how much of it is.
-    index: usize,
-    offset: u64,
-    left: u64,
+    /// What has not come yet.
+    run: Run,
 }
 
 pub(super) struct RailLane {
-    stream: TcpStream,
+    stream: Stream,
     peer: SocketAddr,
     place: Place,
     hello: [u8; HELLO_LEN],
     head: [u8; REQUEST_LEN],
     table: Vec<u8>,
+    iov: IovStorage,
+    /// Of a receive of payload.
+    expect: Expect,
     answers: Answers,
+    /// Feature bits in force.
+    features: u32,
     finishing: bool,
     pub last_progress: Instant,
 }
 
 impl RailLane {
     /// Takes over a connection whose first bytes, `begun`, were the beginning of a hello.
-    pub(super) fn new(stream: TcpStream, peer: SocketAddr, begun: &[u8], now: Instant) -> Self {
+    pub(super) fn new(stream: Stream, peer: SocketAddr, begun: &[u8], now: Instant) -> Self {
         let mut hello = [0; HELLO_LEN];
         hello[..begun.len()].copy_from_slice(begun);
         Self {
@@ -74,7 +79,10 @@ impl RailLane {
             hello,
             head: [0; REQUEST_LEN],
             table: Vec::new(),
+            iov: IovStorage::default(),
+            expect: Expect::default(),
             answers: Answers::default(),
+            features: 0,
             finishing: false,
             last_progress: now,
         }
@@ -86,6 +94,10 @@ impl RailLane {
 
     pub(super) fn peer(&self) -> SocketAddr {
         self.peer
+    }
+
+    pub(super) fn reset_on_close(&self) {
+        self.stream.reset_on_close();
     }
 
     pub(super) fn revoked(&self) -> bool {
@@ -136,7 +148,7 @@ impl RailLane {
         match &mut self.place {
             Place::Hello(have) => {
                 let have = *have;
-                let got = receive(&self.stream, &mut self.hello[have..])?;
+                let got = self.stream.receive_bytes(&mut self.hello[have..])?;
                 self.place = Place::Hello(have + got);
                 if have + got == HELLO_LEN {
                     self.welcome(shared);
@@ -145,13 +157,13 @@ impl RailLane {
             }
             Place::Head(have) => {
                 let have = *have;
-                let got = receive(&self.stream, &mut self.head[have..])?;
+                let got = self.stream.receive_bytes(&mut self.head[have..])?;
                 self.have_head(shared, have + got);
                 Ok(got)
             }
             Place::Table(request, have) => {
                 let (request, have) = (*request, *have);
-                let got = receive(&self.stream, &mut self.table[have..])?;
+                let got = self.stream.receive_bytes(&mut self.table[have..])?;
                 self.place = Place::Table(request, have + got);
                 if have + got == self.table.len() {
                     self.begin(shared, request);
@@ -160,7 +172,7 @@ impl RailLane {
             }
             Place::Payload(_) => self.take_payload(shared),
             Place::Discard(left) => {
-                let got = peek::discard(&self.stream, (*left).min(1 << 20) as usize)?;
+                let got = self.stream.discard((*left).min(1 << 20) as usize)?;
                 *left -= got as u64;
                 if *left == 0 {
                     self.place = Place::Head(0);
@@ -173,17 +185,21 @@ impl RailLane {
     fn welcome(&mut self, shared: &Shared) {
         self.place = Place::Head(0);
         let epoch = shared.options.epoch;
-        let status = match Hello::decode(&self.hello) {
-            Err(_) => {
-                self.finishing = true;
-                return;
-            }
-            Ok(hello) if hello.version != VERSION => WelcomeStatus::Version,
-            Ok(hello) if hello.target_epoch != epoch => WelcomeStatus::Epoch,
-            Ok(_) => WelcomeStatus::Open,
+        let Ok(hello) = Hello::decode(&self.hello) else {
+            self.finishing = true;
+            return;
+        };
+        let status = if hello.version != VERSION {
+            WelcomeStatus::Version
+        } else if hello.target_epoch != epoch {
+            WelcomeStatus::Epoch
+        } else {
+            WelcomeStatus::Open
         };
         self.finishing = status != WelcomeStatus::Open;
-        let welcome = Welcome { version: VERSION, status, features: 0, epoch, max_payload: MAX_PAYLOAD };
+        self.features = hello.features & FEATURES;
+        let features = self.features;
+        let welcome = Welcome { version: VERSION, status, features, epoch, max_payload: MAX_PAYLOAD };
         self.answers.push_welcome(welcome.encode());
     }
 
@@ -192,12 +208,13 @@ impl RailLane {
         if have < REQUEST_LEN {
             return;
         }
-        match Request::decode(&self.head) {
+        match Head::decode(&self.head, self.features) {
             Err(error) => self.give_up(shared, format_args!("{error}")),
-            Ok(request) if request.payload > MAX_PAYLOAD => {
+            Ok(Head::Cancel(cancel)) => self.cancel(shared, cancel),
+            Ok(Head::Request(request)) if request.payload > MAX_PAYLOAD => {
                 self.give_up(shared, format_args!("a frame of {} bytes", request.payload));
             }
-            Ok(request) => {
+            Ok(Head::Request(request)) => {
                 self.table.clear();
                 self.table.resize(request.table_len(), 0);
                 self.place = Place::Table(request, 0);
@@ -206,6 +223,17 @@ impl RailLane {
                 }
             }
         }
+    }
+
+    /// Everything in front of the cancel was taken already: reads whose answers have not begun are dropped.
+    fn cancel(&mut self, shared: &Shared, cancel: Cancel) {
+        self.place = Place::Head(0);
+        let meant = cancel.epoch == shared.options.epoch;
+        if meant {
+            self.answers.cancel(cancel.from, cancel.id);
+        }
+        let status = if meant { AnswerStatus::Ok } else { AnswerStatus::Epoch };
+        self.answers.push(Answer { kind: AnswerKind::Cancel, status, id: cancel.id, index: 0, payload: 0 });
     }
 
     /// Head and table are here: checks the frame, holds its ranges, and goes on to the payload or the answer.
@@ -237,50 +265,49 @@ impl RailLane {
                 shared.counters.bytes_out.fetch_add(request.payload, Relaxed);
                 self.place = Place::Head(0);
                 let answer = answer(&request, AnswerStatus::Ok, 0, request.payload);
-                self.answers.push_read(answer.encode(), ranges, holds);
+                self.answers.push_read(answer, ranges, holds);
             }
             Ok(holds) => {
-                let left = request.payload;
-                self.place = Place::Payload(Incoming { request, ranges, holds, index: 0, offset: 0, left });
+                let run = Run { index: 0, offset: 0, left: request.payload };
+                self.place = Place::Payload(Incoming { request, ranges, holds, run });
             }
         }
     }
 
     fn take_payload(&mut self, shared: &Shared) -> io::Result<usize> {
         let Place::Payload(incoming) = &mut self.place else { return Ok(0) };
-        // A client that gave up resets the lane; what it had sent must not land any more (P2).
-        if let Some(error) = socket::take_error(&self.stream)? {
-            return Err(error);
+        let mut iov = HeldIov::from_storage(std::mem::take(&mut self.iov));
+        let limit = Limit { vectors: VECTORS, bytes: self.expect.bytes() };
+        let Incoming { ranges, holds, run, .. } = &*incoming;
+        let gathered = run.gather(ranges, holds, &mut 0, limit, &mut iov)?;
+        if gathered == run.left {
+            // The next head comes with the end of the payload.
+            iov.push_bytes_mut(&mut self.head);
         }
-        let outcome = {
-            let mut iov = HeldIov::new();
-            let gathered = incoming.gather(&mut iov)?;
-            if gathered == incoming.left {
-                // The next head comes with the end of the payload.
-                iov.push_bytes_mut(&mut self.head);
-            }
-            iov.recv(&self.stream)
-        };
+        // Last of all, as this process may be stopped anywhere.
+        let outcome = self.stream.check().and_then(|()| self.stream.receive(&mut iov));
+        self.iov = iov.into_storage();
         let got = match outcome {
             Ok(got) => got as u64,
             Err(error) if errno::is_bad_address(&error) => {
                 // What is left of the payload is dropped; the lane stays in step.
-                let (request, left, index) = (incoming.request, incoming.left, incoming.index);
+                let (request, left, index) = (incoming.request, incoming.run.left, incoming.run.index);
                 warn!("registered memory written by {} is not mapped: freed without unregister?", self.peer);
-                self.answers.push(answer(&request, AnswerStatus::Fault, index as u32, 0).encode());
+                self.answers.push(answer(&request, AnswerStatus::Fault, index as u32, 0));
                 shared.counters.refused.fetch_add(1, Relaxed);
                 self.place = Place::Discard(left);
                 return Err(io::ErrorKind::Interrupted.into());
             }
             Err(error) => return Err(error),
         };
-        let stored = got.min(incoming.left);
-        incoming.advance(stored);
+        let stored = got.min(incoming.run.left);
+        self.expect.learn(gathered, stored);
+        incoming.run.advance(&incoming.ranges, stored);
         shared.counters.bytes_in.fetch_add(stored, Relaxed);
-        if incoming.left == 0 && got > 0 {
+        if incoming.run.left == 0 && got > 0 {
             let done = answer(&incoming.request, AnswerStatus::Ok, 0, 0);
             shared.counters.requests.fetch_add(1, Relaxed);
-            self.answers.push(done.encode());
+            self.answers.push(done);
             self.have_head(shared, (got - stored) as usize);
         }
         Ok(got as usize)
@@ -288,7 +315,7 @@ impl RailLane {
 
     fn refuse(&mut self, shared: &Shared, request: &Request, status: AnswerStatus, index: u32) {
         shared.counters.refused.fetch_add(1, Relaxed);
-        self.answers.push(answer(request, status, index, 0).encode());
+        self.answers.push(answer(request, status, index, 0));
         self.place = match request.kind {
             RequestKind::Write => Place::Discard(request.payload),
             RequestKind::Read => Place::Head(0),
@@ -304,7 +331,7 @@ impl RailLane {
 
     fn send_answers(&mut self, shared: &Shared, budget: u64) -> io::Result<u64> {
         let Self { stream, answers, .. } = self;
-        let outcome = flush(budget, || if answers.is_empty() { Ok(0) } else { answers.send(stream.as_fd()) });
+        let outcome = flush(budget, || if answers.is_empty() { Ok(0) } else { answers.send(stream) });
         outcome.inspect_err(|error| unreadable(shared, self.peer, error))
     }
 }
@@ -315,45 +342,6 @@ impl AsFd for RailLane {
     }
 }
 
-impl Incoming {
-    /// Vectors for what is to come, as many as one receive takes; returns their length in bytes.
-    fn gather<'a>(&'a self, iov: &mut HeldIov<'a>) -> io::Result<u64> {
-        let (mut hint, mut offset, mut gathered) = (0, self.offset, 0);
-        for range in &self.ranges[self.index..] {
-            if iov.len() >= VECTORS {
-                break;
-            }
-            let (addr, len) = (range.addr + offset, range.len - offset);
-            let hold = self
-                .holds
-                .find(addr, len, &mut hint)
-                .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-            iov.push_held(hold, addr, len).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-            gathered += len;
-            offset = 0;
-        }
-        Ok(gathered)
-    }
-
-    fn advance(&mut self, mut stored: u64) {
-        self.left -= stored;
-        while stored > 0 {
-            let rest = self.ranges[self.index].len - self.offset;
-            if stored < rest {
-                self.offset += stored;
-                return;
-            }
-            stored -= rest;
-            self.offset = 0;
-            self.index += 1;
-        }
-    }
-}
-
-fn receive(stream: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
-    socket::try_recv(stream, into)
-}
-
 fn answer(request: &Request, status: AnswerStatus, index: u32, payload: u64) -> Answer {
-    Answer { kind: request.kind, status, id: request.id, index, payload }
+    Answer { kind: request.kind.into(), status, id: request.id, index, payload }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
 
 use moonrail_memory::Hold;
 use moonrail_memory::io::HeldIov;
 use moonrail_wire::data::STATUS_LEN;
+
+use crate::stream::Stream;
 
 /// Answers gathered into one system call.
 const PER_CALL: usize = 512;
@@ -60,7 +61,7 @@ impl Replies {
     }
 
     /// Hands as much as one call takes to the socket; returns the number of bytes and of payload bytes.
-    pub(super) fn send(&mut self, fd: BorrowedFd<'_>) -> io::Result<u64> {
+    pub(super) fn send(&mut self, stream: &mut Stream) -> io::Result<u64> {
         let mut iov = HeldIov::new();
         let mut offset = self.offset;
         let mut bytes = 0;
@@ -80,7 +81,7 @@ impl Replies {
             }
             offset = 0;
         }
-        let sent = iov.send(fd)? as u64;
+        let sent = stream.send(&iov)? as u64;
         drop(iov);
         self.advance(sent);
         Ok(sent)

@@ -6,12 +6,12 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::TcpStream;
 
 use moonrail_memory::io::HeldIov;
 use moonrail_memory::{Hold, RegionTable, Want};
-use moonrail_sys::{peek, socket};
 use moonrail_wire::data::{DataVersion, HEADER_LEN, Op, RequestHeader};
+
+use crate::stream::Stream;
 
 /// Bytes looked at.
 const WINDOW: usize = 64 << 10;
@@ -38,13 +38,13 @@ pub(super) struct Waiting {
 impl Waiting {
     /// The complete requests that wait, `room` at most; `None` for fewer than two.
     pub(super) fn look(
-        stream: &TcpStream,
+        stream: &mut Stream,
         regions: &RegionTable,
         v1_writes: bool,
         room: usize,
     ) -> io::Result<Option<Self>> {
         WINDOW_BYTES.with_borrow_mut(|window| {
-            let have = match peek::peek(stream, window) {
+            let have = match stream.peek(window) {
                 Ok(have) => have,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) => return Err(error),
@@ -61,11 +61,7 @@ impl Waiting {
 
     /// Takes them out of the socket, payload straight to where it belongs. Returns the bytes taken and, of these,
     /// the bytes stored.
-    pub(super) fn receive(&self, stream: &TcpStream) -> io::Result<(u64, u64)> {
-        // A client that gave up resets the connection; what it had sent must not land any more (P2).
-        if let Some(error) = socket::take_error(stream)? {
-            return Err(error);
-        }
+    pub(super) fn receive(&self, stream: &mut Stream) -> io::Result<(u64, u64)> {
         let mut headers = vec![[0; HEADER_LEN]; self.requests.len()];
         let mut iov = HeldIov::new();
         let mut stored = 0;
@@ -79,7 +75,8 @@ impl Waiting {
         }
         let mut left = self.bytes;
         while left > 0 {
-            match iov.recv(stream) {
+            stream.check()?;
+            match stream.receive(&mut iov) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(got) => {
                     left -= got;

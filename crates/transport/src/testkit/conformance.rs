@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use moonrail_memory::RegionOptions;
 
 use super::Side;
-use crate::{Code, Control, Entry, Failure, Opcode, Path, Target, Work};
+use crate::{Code, Control, Entry, Failure, Opcode, Path, Stop, Target, Work};
 
 /// A path with a far side behind it.
 pub struct Subject {
@@ -40,6 +40,7 @@ macro_rules! conformance_suite {
             ranges_that_wrap_are_refused,
             threads_share_the_path,
             a_passed_deadline_ends_the_call,
+            a_stopped_call_is_over_when_it_says_so,
             unregister_is_a_fence,
         );
     };
@@ -65,6 +66,17 @@ impl Subject {
         entries: &[Entry],
         deadline: Option<Instant>,
     ) -> Result<(), Failure> {
+        self.execute_with(near, opcode, entries, deadline, &|| None)
+    }
+
+    fn execute_with(
+        &self,
+        near: &Side,
+        opcode: Opcode,
+        entries: &[Entry],
+        deadline: Option<Instant>,
+        stop: &(dyn Fn() -> Option<Stop> + Sync),
+    ) -> Result<(), Failure> {
         let want = match opcode {
             Opcode::Read => moonrail_memory::Want::Write,
             Opcode::Write => moonrail_memory::Want::Read,
@@ -72,7 +84,7 @@ impl Subject {
         let ranges = entries.iter().map(|entry| (entry.local, entry.len));
         let holds = near.regions.hold_all(ranges, want).expect("registered local memory");
         let limit = Duration::from_secs(5);
-        let control = Control { deadline, connect: limit, progress: limit, stop: &|| None };
+        let control = Control { deadline, connect: limit, progress: limit, stop };
         let mut target = self.target.clone();
         target.generation += self.refreshed.load(Ordering::Relaxed);
         self.path.execute(&target, &Work { opcode, entries, holds: &holds }, &control)
@@ -237,6 +249,31 @@ pub fn a_passed_deadline_ends_the_call(subject: &Subject) {
     match outcome {
         Ok(()) => assert!(subject.far.get(remote, len) == vec![1; len]),
         Err(failure) => assert_eq!(failure.error.code(), Code::DeadlineExceeded, "{failure}"),
+    }
+}
+
+/// A call stopped at its first wait: soon over, nothing of it moves afterwards, and the next call works.
+pub fn a_stopped_call_is_over_when_it_says_so(subject: &Subject) {
+    let near = Side::new();
+    let len = 4 << 20;
+    let (local, remote) = (near.buffer(&vec![1; len]), subject.far.buffer(&vec![0; len]));
+    let entries: Vec<_> = (0..64)
+        .map(|at| (at << 16, 1 << 16))
+        .map(|(at, len)| Entry { local: local + at, remote: remote + at, len })
+        .collect();
+    for opcode in [Opcode::Write, Opcode::Read] {
+        let since = Instant::now();
+        let outcome = subject.execute_with(&near, opcode, &entries, None, &|| Some(Stop::Cancelled));
+        assert!(since.elapsed() < Duration::from_secs(2));
+        let after = (near.get(local, len), subject.far.get(remote, len));
+        if let Err(failure) = &outcome {
+            assert_eq!(failure.error.code(), Code::Cancelled, "{failure}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        assert!((near.get(local, len), subject.far.get(remote, len)) == after);
+        subject.refresh();
+        subject.execute(&near, opcode, &entries).expect("a call behind a stopped one");
+        assert!(near.get(local, len) == subject.far.get(remote, len));
     }
 }
 
