@@ -16,7 +16,12 @@ const NEIGHBOURS: usize = 5;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A code (PEER_GONE), a number (-102), a record's id, or the message; several words are one message
-    #[arg(required_unless_present = "log", conflicts_with = "log", allow_hyphen_values = true, value_name = "CODE|MESSAGE")]
+    #[arg(
+        required_unless_present = "log",
+        conflicts_with = "log",
+        allow_negative_numbers = true,
+        value_name = "CODE|MESSAGE"
+    )]
     what: Vec<String>,
     /// Find every known message in a log of SGLang, vLLM, LMCache, Mooncake or Moonrail; - for standard input
     #[arg(long, value_name = "FILE")]
@@ -27,15 +32,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
-    // Behind the message, as in `moonrail explain -102 --json`, it has been taken for a word of it.
-    let flag = |word: &&String| word.as_str() == "--json";
-    let json = args.json || args.what.iter().any(|word| flag(&word));
     match &args.log {
-        Some(path) => log(path, json, out),
-        None => {
-            let words: Vec<&str> = args.what.iter().filter(|word| !flag(word)).map(String::as_str).collect();
-            message(&words.join(" "), json, out)
-        }
+        Some(path) => log(path, args.json, out),
+        None => message(&args.what.join(" "), args.json, out),
     }
 }
 
@@ -57,7 +56,8 @@ fn message(text: &str, as_json: bool, out: &mut Output) -> Result<(), Failure> {
         }
     }
     if found.is_empty() {
-        return Err(Failure::failed("no record of this message").fix("`moonrail explain ID` shows one of the nearest"));
+        return Err(Failure::failed("no record of this message")
+            .fix("`moonrail explain ID` shows one of the nearest"));
     }
     if !as_json {
         for (index, record) in found.iter().enumerate() {
@@ -83,8 +83,11 @@ fn print(record: &Record, out: &mut Output) -> Result<(), Failure> {
     }
     out.line(format_args!("\nTrigger: {}", record.trigger_scenarios))?;
     out.line(format_args!("Met in:  {}", record.common_situations))?;
-    let snippets =
-        [("Example fix", &record.example_fix), ("Check beforehand", &record.validation_code), ("Handle it", &record.try_catch_pattern)];
+    let snippets = [
+        ("Example fix", &record.example_fix),
+        ("Check beforehand", &record.validation_code),
+        ("Handle it", &record.try_catch_pattern),
+    ];
     for (title, snippet) in snippets {
         if let Some(snippet) = snippet {
             out.line(format_args!("\n{title}:"))?;
@@ -102,7 +105,8 @@ fn print(record: &Record, out: &mut Output) -> Result<(), Failure> {
 
 fn log(path: &Path, as_json: bool, out: &mut Output) -> Result<(), Failure> {
     let cannot = |error: io::Error| {
-        Failure::failed(format!("cannot read {}: {error}", path.display())).fix("give a file, or - for standard input")
+        Failure::failed(format!("cannot read {}: {error}", path.display()))
+            .fix("give a file, or - for standard input")
     };
     let report = if path.as_os_str() == "-" {
         moonrail_reference::scan(io::stdin().lock())

@@ -29,7 +29,8 @@ enum Action {
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let Action::Export { dir, json } = &args.action;
     let files = moonrail_reference::export(dir).map_err(|error| {
-        Failure::failed(format!("cannot write to {}: {error}", dir.display())).fix("give a folder that you may write")
+        Failure::failed(format!("cannot write to {}: {error}", dir.display()))
+            .fix("give a folder that you may write")
     })?;
     if *json {
         return out.json(&json!({ "folder": dir, "files": files }));

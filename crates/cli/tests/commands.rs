@@ -47,7 +47,9 @@ fn a_benchmark_that_does_not_fit_says_what_does_not() {
 fn version_help_and_completions_are_printed() {
     assert_eq!(stdout(&finish(&["--version"])), format!("moonrail {}\n", env!("CARGO_PKG_VERSION")));
     let help = stdout(&finish(&["--help"]));
-    for command in ["serve", "bench", "ping", "metadata-server", "explain", "reference", "demo", "completions"] {
+    for command in
+        ["serve", "bench", "ping", "metadata-server", "explain", "reference", "demo", "completions"]
+    {
         assert!(help.contains(command), "{command}");
     }
     assert!(!help.contains("demo-worker"));
@@ -196,7 +198,10 @@ fn a_code_a_number_and_a_message_are_explained() {
     for (asked, expected) in [
         ("PEER_GONE", "PEER_GONE peer <peer>"),
         ("-102", "-102 ERR_SOCKET"),
-        ("Mooncake's batch register requires a newer version of mooncake-transfer-engine.", "batch register requires"),
+        (
+            "Mooncake's batch register requires a newer version of mooncake-transfer-engine.",
+            "batch register requires",
+        ),
     ] {
         let output = finish(&["explain", asked]);
         assert_eq!(code(&output), 0, "{asked}: {}", stderr(&output));
@@ -209,7 +214,8 @@ fn a_code_a_number_and_a_message_are_explained() {
     let value = json(&finish(&["explain", "--json", "PEER_GONE"]));
     assert_eq!(value["found"][0]["slug"], "moonrail-peer-gone");
     // Unquoted words are one message, and the flag may stand behind them.
-    let value = json(&finish(&["explain", "the", "peer", "rejected", "Notify", "rejected", "by", "x", "--json"]));
+    let value =
+        json(&finish(&["explain", "the", "peer", "rejected", "Notify", "rejected", "by", "x", "--json"]));
     assert_eq!(value["found"][0]["slug"], "mooncake-notify-rejected");
 }
 
@@ -236,13 +242,21 @@ fn a_log_is_explained_from_a_file_and_from_standard_input() {
     let output = finish(&["explain", "--log", file.to_str().unwrap()]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     let text = stdout(&output);
-    let places: Vec<usize> =
-        ["PEER_GONE peer", "Failed to send kv chunk", "Decode instance could be dead"].map(|what| text.find(what).unwrap()).into();
+    let places: Vec<usize> = ["PEER_GONE peer", "Failed to send kv chunk", "Decode instance could be dead"]
+        .map(|what| text.find(what).unwrap())
+        .into();
     assert!(places.is_sorted(), "{text}");
-    assert!(text.contains("follows from something else: line 2") && text.contains("Look first at: line 1: PEER_GONE"), "{text}");
+    assert!(
+        text.contains("follows from something else: line 2")
+            && text.contains("Look first at: line 1: PEER_GONE"),
+        "{text}"
+    );
 
-    let mut child =
-        moonrail(&["explain", "--log", "-", "--json"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = moonrail(&["explain", "--log", "-", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     child.stdin.take().unwrap().write_all(log.as_bytes()).unwrap();
     let value = json(&child.wait_with_output().unwrap());
     assert_eq!(value["lines"], 3);

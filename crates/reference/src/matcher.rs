@@ -113,7 +113,8 @@ impl Matcher {
 
     fn is_one_message(&self, index: usize) -> bool {
         let record = self.record(index);
-        record.code.is_none() && record.error_code.as_ref().is_some_and(|code| code.starts_with(char::is_uppercase))
+        record.code.is_none()
+            && record.error_code.as_ref().is_some_and(|code| code.starts_with(char::is_uppercase))
     }
 
     fn is_general(&self, index: usize) -> bool {

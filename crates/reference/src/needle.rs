@@ -55,10 +55,14 @@ mod tests {
 
     #[test]
     fn the_longest_text_that_must_be_there_is_taken() {
-        assert_eq!(needles(r"ret=-?\d+ batch memory registration failed").unwrap(), [
-            " batch memory registration failed"
-        ]);
-        assert_eq!(needles(r"Retry Exhausted|retries exceeded").unwrap(), ["Retry Exhausted", "retries exceeded"]);
+        assert_eq!(
+            needles(r"ret=-?\d+ batch memory registration failed").unwrap(),
+            [" batch memory registration failed"]
+        );
+        assert_eq!(
+            needles(r"Retry Exhausted|retries exceeded").unwrap(),
+            ["Retry Exhausted", "retries exceeded"]
+        );
         assert_eq!(needles(r"requires >= 0\.3\.4 of the engine").unwrap(), ["= 0.3.4 of the engine"]);
     }
 

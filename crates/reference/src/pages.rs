@@ -19,17 +19,38 @@ pub(crate) struct Links {
 impl Links {
     /// The page `/errors` of a server.
     pub(crate) fn served_index() -> Links {
-        Links { records: "errors/", assets: "errors/", index: "errors", api: "api/errors/", page_suffix: "", json_suffix: "" }
+        Links {
+            records: "errors/",
+            assets: "errors/",
+            index: "errors",
+            api: "api/errors/",
+            page_suffix: "",
+            json_suffix: "",
+        }
     }
 
     /// A page `/errors/{id}` of a server.
     pub(crate) fn served_record() -> Links {
-        Links { records: "", assets: "", index: "../errors", api: "../api/errors/", page_suffix: "", json_suffix: "" }
+        Links {
+            records: "",
+            assets: "",
+            index: "../errors",
+            api: "../api/errors/",
+            page_suffix: "",
+            json_suffix: "",
+        }
     }
 
     /// Files in one folder.
     pub(crate) fn exported() -> Links {
-        Links { records: "", assets: "", index: "index.html", api: "api/errors/", page_suffix: ".html", json_suffix: ".json" }
+        Links {
+            records: "",
+            assets: "",
+            index: "index.html",
+            api: "api/errors/",
+            page_suffix: ".html",
+            json_suffix: ".json",
+        }
     }
 
     fn record(&self, record: &Record) -> String {
@@ -113,7 +134,8 @@ fn asked(query: &str) -> String {
         bytes.push(match byte {
             b'+' => b' ',
             b'%' => {
-                let hex = [rest.next(), rest.next()].map(|digit| digit.and_then(|d| (d as char).to_digit(16)));
+                let hex =
+                    [rest.next(), rest.next()].map(|digit| digit.and_then(|d| (d as char).to_digit(16)));
                 let [Some(high), Some(low)] = hex else { continue };
                 (high * 16 + low) as u8
             }
@@ -125,7 +147,14 @@ fn asked(query: &str) -> String {
 
 /// What the script searches in.
 fn words(record: &Record) -> String {
-    let parts = [&record.error_message, &record.cause, &record.fix, &record.slug, &record.repo, &record.documentation];
+    let parts = [
+        &record.error_message,
+        &record.cause,
+        &record.fix,
+        &record.slug,
+        &record.repo,
+        &record.documentation,
+    ];
     let mut words: String = parts.map(String::as_str).join(" ");
     for more in record.tags.iter().chain(&record.error_code).chain(&record.seen_as) {
         words.push(' ');

@@ -39,7 +39,10 @@ impl Answer {
 
     /// Headers that go with every answer: nothing is loaded from elsewhere, nothing runs that is not ours.
     pub const HEADERS: [(&'static str, &'static str); 3] = [
-        ("content-security-policy", "default-src 'none'; style-src 'self'; script-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"),
+        (
+            "content-security-policy",
+            "default-src 'none'; style-src 'self'; script-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+        ),
         ("x-content-type-options", "nosniff"),
         ("cache-control", "no-cache"),
     ];

@@ -56,7 +56,9 @@ fn an_identity_is_never_used_twice() {
 #[test]
 fn every_pattern_finds_its_own_messages() {
     for record in records() {
-        regex::Regex::new(&record.message_pattern).map_err(|error| format!("{}: {error}", record.slug)).unwrap();
+        regex::Regex::new(&record.message_pattern)
+            .map_err(|error| format!("{}: {error}", record.slug))
+            .unwrap();
         for seen in &record.seen_as {
             let found = Matcher::shared().of_line(seen);
             assert!(
@@ -78,7 +80,9 @@ fn no_message_is_taken_for_another_records() {
             let strangers: Vec<&str> = found
                 .iter()
                 .filter(|other| other.id != record.id)
-                .filter(|other| !record.related.contains(&other.slug) && !other.related.contains(&record.slug))
+                .filter(|other| {
+                    !record.related.contains(&other.slug) && !other.related.contains(&record.slug)
+                })
                 .map(|other| other.slug.as_str())
                 .collect();
             assert!(strangers.is_empty(), "{}: {seen:?} is also {strangers:?}", record.slug);
@@ -116,10 +120,16 @@ fn every_relation_leads_to_a_record() {
 #[test]
 fn texts_are_whole_sentences_without_loose_ends() {
     for record in records() {
-        for text in [&record.cause, &record.fix, &record.documentation, &record.trigger_scenarios, &record.common_situations]
-            .into_iter()
-            .chain(&record.solutions)
-            .chain(&record.prevention_tips)
+        for text in [
+            &record.cause,
+            &record.fix,
+            &record.documentation,
+            &record.trigger_scenarios,
+            &record.common_situations,
+        ]
+        .into_iter()
+        .chain(&record.solutions)
+        .chain(&record.prevention_tips)
         {
             assert!(text.trim() == text && text.len() >= 12, "{}: {text:?}", record.slug);
             let end = text.chars().last().unwrap();
@@ -128,7 +138,11 @@ fn texts_are_whole_sentences_without_loose_ends() {
                 assert!(!text.contains(loose), "{}: {text:?}", record.slug);
             }
         }
-        assert!(record.cause.len() <= 240 && record.fix.len() <= 240, "{}: a short answer is short", record.slug);
+        assert!(
+            record.cause.len() <= 240 && record.fix.len() <= 240,
+            "{}: a short answer is short",
+            record.slug
+        );
         assert!(record.severity == Severity::Info || record.solutions.len() >= 2, "{}", record.slug);
     }
 }
@@ -153,7 +167,8 @@ fn a_record_is_found_by_code_number_id_and_slug() {
 
 #[test]
 fn an_unknown_message_has_neighbours() {
-    let near = Reference::shared().nearest("the decode server cannot reach my prefill, connection refused", 5);
+    let near =
+        Reference::shared().nearest("the decode server cannot reach my prefill, connection refused", 5);
     assert_eq!(near.len(), 5);
     assert!(near.iter().any(|record| record.slug == "sglang-fetch-prefill-info"), "{near:?}");
     assert!(Reference::shared().nearest("qqq zzz", 5).is_empty());

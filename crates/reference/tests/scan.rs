@@ -21,9 +21,12 @@ fn what_stands_before_and_round_a_message_does_not_matter() {
         format!("RuntimeError: {BATCH}"),
         format!("(RayWorkerWrapper pid=812, ip=10.0.0.3) ERROR 12-01 RuntimeError: {BATCH}\r"),
         format!("\u{1b}[0;36m(EngineCore_DP0 pid=3)\u{1b}[0;0m ERROR {BATCH}"),
-        format!("{}", BATCH.replace("Mooncake's", "\u{1b}[01;31m\u{1b}[KMoon\u{1b}[m\u{1b}[Kcake's")),
-        format!("{{\"log\":\"RuntimeError: {}\\n\",\"stream\":\"stderr\",\"time\":\"2026-12-01\"}}", BATCH.replace('>', "\\u003e")),
-        format!("decode-0  | 2026-12-01T03:11:11Z RuntimeError: {}", BATCH.replace('\'', "\'")),
+        BATCH.replace("Mooncake's", "\u{1b}[01;31m\u{1b}[KMoon\u{1b}[m\u{1b}[Kcake's"),
+        format!(
+            "{{\"log\":\"RuntimeError: {}\\n\",\"stream\":\"stderr\",\"time\":\"2026-12-01\"}}",
+            BATCH.replace('>', "\\u003e")
+        ),
+        format!("decode-0  | 2026-12-01T03:11:11Z RuntimeError: {}", BATCH),
     ] {
         let report = scan(line.as_bytes()).unwrap();
         assert_eq!(slugs(&report), [BATCH_SLUG], "{line}");
@@ -64,7 +67,10 @@ fn the_frame_of_a_traceback_is_told() {
          File \"/srv/engine.py\", line 261, in batch_transfer_sync\n    raise RuntimeError(\n    ^^^^^^^^^^\nRuntimeError: {BATCH}\n"
     );
     let report = scan(log.as_bytes()).unwrap();
-    assert_eq!(report.found[0].frame.as_deref(), Some("File \"/srv/engine.py\", line 261, in batch_transfer_sync"));
+    assert_eq!(
+        report.found[0].frame.as_deref(),
+        Some("File \"/srv/engine.py\", line 261, in batch_transfer_sync")
+    );
     assert_eq!(report.found[0].first_line, 7);
     let plain = scan(format!("nothing\n{BATCH}\n").as_bytes()).unwrap();
     assert_eq!(plain.found[0].frame, None);
@@ -104,7 +110,8 @@ impl Read for Endless {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let length = into.len().min(self.piece).min(usize::try_from(self.left).unwrap());
         for byte in &mut into[..length] {
-            let inside = self.at.checked_sub(self.message_at).and_then(|at| BATCH.as_bytes().get(at as usize));
+            let inside =
+                self.at.checked_sub(self.message_at).and_then(|at| BATCH.as_bytes().get(at as usize));
             *byte = *inside.unwrap_or(&b'x');
             self.at += 1;
         }

@@ -37,7 +37,12 @@ fn the_list_and_each_record_are_json() {
 fn an_unchanged_record_is_not_sent_again() {
     let first = get("/api/errors/PEER_GONE");
     let ask = |tags: &str| answer("/api/errors/PEER_GONE", None, Some(tags)).unwrap();
-    for tags in [first.etag.clone(), format!("\"other\", {}", first.etag), format!("W/{}", first.etag), "*".to_owned()] {
+    for tags in [
+        first.etag.clone(),
+        format!("\"other\", {}", first.etag),
+        format!("W/{}", first.etag),
+        "*".to_owned(),
+    ] {
         let again = ask(&tags);
         assert_eq!((again.status, again.body.len(), again.etag), (304, 0, first.etag.clone()), "{tags}");
     }
@@ -60,7 +65,8 @@ fn every_record_has_a_page_that_says_all_of_it() {
         assert_eq!((page.status, page.content_type), (200, "text/html; charset=utf-8"));
         let text = String::from_utf8(page.body).unwrap();
         for part in [&record.cause, &record.fix].into_iter().chain(&record.solutions) {
-            let escaped = part.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
+            let escaped =
+                part.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
             assert!(text.contains(&escaped), "{}: {part}", record.slug);
         }
         assert!(!text.contains("http://") || record_names_http(record), "{}: a link outside", record.slug);
@@ -114,7 +120,8 @@ fn the_exported_site_is_whole() {
             assert!(target.is_empty() || site.join(target).exists(), "{}: {link}", record.slug);
         }
         let json: Value =
-            serde_json::from_slice(&fs::read(site.join(format!("api/errors/{}.json", record.id))).unwrap()).unwrap();
+            serde_json::from_slice(&fs::read(site.join(format!("api/errors/{}.json", record.id))).unwrap())
+                .unwrap();
         assert_eq!(json["id"], record.id.as_str());
     }
     // A second time over the first one.

@@ -58,6 +58,8 @@ pub enum Code {
     ListenFailed,
     /// A protocol or option that this build does not have.
     UnknownProtocol,
+    /// What a program requires is not there: in this build, on this machine, or at a peer.
+    MissingCapability,
     /// The process ran into a limit: descriptors, memory, threads.
     ResourceLimit,
     /// The caller cancelled the call.
@@ -97,6 +99,7 @@ impl Code {
         Code::NameTaken,
         Code::ListenFailed,
         Code::UnknownProtocol,
+        Code::MissingCapability,
         Code::ResourceLimit,
         Code::Cancelled,
         Code::Interrupted,
@@ -133,6 +136,7 @@ impl Code {
             Code::NameTaken => "NAME_TAKEN",
             Code::ListenFailed => "LISTEN_FAILED",
             Code::UnknownProtocol => "UNKNOWN_PROTOCOL",
+            Code::MissingCapability => "MISSING_CAPABILITY",
             Code::ResourceLimit => "RESOURCE_LIMIT",
             Code::Cancelled => "CANCELLED",
             Code::Interrupted => "INTERRUPTED",

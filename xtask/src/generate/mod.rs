@@ -21,7 +21,10 @@ const FILES: &[Made] = &[
     Made { path: "crates/transport/src/code.rs", text: |_, _| Ok(rust::codes(&codes())) },
     Made { path: "python/moonrail/src/moonrail/_codes.py", text: |_, _| python::codes(&codes()) },
     Made { path: "docs/errors.md", text: |_, now| docs::codes(now, &codes()) },
-    Made { path: "docs/error-reference.md", text: |_, now| docs::records(now, Reference::shared().records()) },
+    Made {
+        path: "docs/error-reference.md",
+        text: |_, now| docs::records(now, Reference::shared().records()),
+    },
 ];
 
 /// A Moonrail code: its name, what is generated from, its record.
@@ -29,7 +32,9 @@ type Code = (&'static str, &'static CodeFacts, &'static Record);
 
 fn codes() -> Vec<Code> {
     let records = Reference::shared().records().iter();
-    records.filter_map(|record| Some((record.error_code.as_deref()?, record.code.as_ref()?, record))).collect()
+    records
+        .filter_map(|record| Some((record.error_code.as_deref()?, record.code.as_ref()?, record)))
+        .collect()
 }
 
 /// Writes every file that is not current; with `check` it only says which are not.
