@@ -7,6 +7,7 @@
 mod bench;
 mod cargo_tools;
 mod demo;
+mod faults;
 mod fuzz;
 mod generate;
 mod instructions;
@@ -74,6 +75,18 @@ enum Command {
         #[arg(value_name = "TARGET")]
         targets: Vec<String>,
     },
+    /// Run the fault suite: seeded schedules over real processes that are killed, stopped, cut off and starved
+    Faults {
+        /// --seeds FROM..TO, --seed N, --times N, --sets N, --messages, --show; `--help` explains them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        args: Vec<String>,
+    },
+    /// Run many peers for a long time while some die and return every second
+    Soak {
+        /// --minutes N, --peers N, --deaths N; `--help` explains them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        args: Vec<String>,
+    },
     /// Write the codes and tables that are made from the error reference (crates/reference/records)
     Generate {
         /// Write nothing; fail where a file is not current
@@ -104,6 +117,8 @@ fn main() -> ExitCode {
         }),
         Command::Bench { gate, plots, args } => bench::run(&workspace, gate, plots, &args),
         Command::Fuzz { seconds, targets } => fuzz::run(&workspace, seconds, &targets),
+        Command::Faults { args } => faults::run(&workspace, "run", &args),
+        Command::Soak { args } => faults::run(&workspace, "soak", &args),
         Command::Generate { check } => generate::run(&workspace, check),
         Command::Interop { release, args } => interop::run(&workspace, &release, &args),
     };

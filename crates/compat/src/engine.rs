@@ -156,6 +156,9 @@ impl Engine {
         }
         if self.closes_after_each() == Some(true) {
             say("it closes each data connection after one request");
+            say(
+                "a request for an address that is not mapped may end its process (0.3.7 does, 0.3.9 does not)",
+            );
         }
         if generation == Generation::UpTo0_3_4 {
             say("it reaches peers only on their handshake port + 1");

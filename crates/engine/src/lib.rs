@@ -47,7 +47,7 @@ pub use config::{Config, Paths, Timeouts, V1Clients};
 pub use engine::Engine;
 /// What releases can do, and what pairs of them come to.
 pub use moonrail_compat as compat;
-pub use moonrail_memory::{Access, MemoryRange, RangeError, RegionOptions};
+pub use moonrail_memory::{Access, HugePages, MemoryRange, RangeError, RegionOptions};
 pub use moonrail_metadata::{MetadataServer, ServerLimits};
 pub use moonrail_sys::process::{ForkGuard, on_first_thread};
 pub use moonrail_transport::{Code, Entry, Error, Opcode, Retry, Stage};

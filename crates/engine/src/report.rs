@@ -49,6 +49,8 @@ pub struct PeerReport {
     pub path: &'static str,
     /// Why a peer of this host is not reached by `shm`, once that was tried.
     pub why_not_shm: Option<String>,
+    /// Bytes of its memory that are mapped here, so that copies to and from memory of this engine's own need no system call.
+    pub mapped_bytes: u64,
     /// What is spoken to it over TCP: `rail`, `mooncake-v2` or `mooncake-v1`.
     pub dialect: &'static str,
     /// Version of Mooncake's data protocol that it speaks: 1 or 2.

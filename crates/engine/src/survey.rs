@@ -9,13 +9,14 @@ use std::time::Duration;
 use moonrail_compat::{Engine as Kin, Seen, Side};
 use moonrail_metadata::{Directory, HandshakeClient, HandshakeTimeouts, Located};
 use moonrail_shm::ShmContact;
-use moonrail_transport::{Error, Stage};
+use moonrail_transport::{Code, Error, Stage};
 use moonrail_wire::data::{DataVersion, Op, RequestHeader};
 use moonrail_wire::handshake::DEFAULT_MAX_LEN;
 use moonrail_wire::segment::{PROTOCOL_TCP, ReleaseLine, SegmentDescriptor};
 
 use crate::capabilities::PeerCapabilities;
 use crate::errors;
+use crate::report::ProbeReport;
 
 /// How long a data connection must stay open after a request to count as kept.
 const KEPT: Duration = Duration::from_millis(400);
@@ -59,7 +60,7 @@ impl Survey {
     /// `metadata_server` is `P2PHANDSHAKE` or the URL of a metadata server. Nothing is connected yet.
     ///
     /// # Errors
-    /// As for an engine: [`moonrail_transport::Code::UnknownProtocol`].
+    /// As for an engine: [`Code::UnknownProtocol`].
     pub fn new(metadata_server: &str, cluster_id: Option<&str>, timeout: Duration) -> Result<Self, Error> {
         let client = HandshakeClient::new(
             HandshakeTimeouts { connect: timeout, reply: timeout },
@@ -74,8 +75,12 @@ impl Survey {
     /// The names of all segments of the metadata server.
     ///
     /// # Errors
-    /// It cannot be reached, or keeps no list.
+    /// It cannot be reached, or keeps no list; [`Code::InvalidArgument`] without a metadata server.
     pub fn segments(&self) -> Result<Vec<String>, Error> {
+        if self.directory.is_p2p() {
+            let message = "without a metadata server nobody has a list of the engines: name them";
+            return Err(errors::arguments(Code::InvalidArgument, message));
+        }
         moonrail_metadata::list_segments(&self.metadata_server, self.cluster_id.as_deref())
             .map_err(|error| errors::metadata(Stage::Resolve, &self.metadata_server, &error))
     }
@@ -125,6 +130,17 @@ impl Survey {
             data_failure,
             buffers: descriptor.buffers.iter().map(|buffer| (buffer.addr, buffer.length)).collect(),
         })
+    }
+
+    /// Asks whether the engine's process answers.
+    ///
+    /// # Errors
+    /// The failures of reaching it.
+    pub fn probe(&self, name: &str) -> Result<ProbeReport, Error> {
+        let failed = |error| errors::metadata(Stage::Probe, name, &error);
+        let address = self.directory.handshake_address(name).map_err(failed)?;
+        let outcome = self.client.probe(&address, &introduction()).map_err(failed)?;
+        Ok(ProbeReport { round_trip: outcome.round_trip, legacy: outcome.legacy })
     }
 
     /// Why the data port cannot be used, and whether it keeps connections where that is worth knowing.

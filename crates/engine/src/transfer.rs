@@ -171,7 +171,11 @@ impl Engine {
 
 impl Inner {
     fn report(&self, view: &View) -> PeerReport {
-        report(view, self.routes.chosen(view), self.peers.seen(&view.target.name))
+        let mapped_bytes = self.routes.mapped_bytes(&view.target);
+        PeerReport {
+            mapped_bytes,
+            ..report(view, self.routes.chosen(view), self.peers.seen(&view.target.name))
+        }
     }
 
     fn hold_local(&self, request: &Request) -> Result<HoldSet, Error> {
@@ -317,6 +321,7 @@ fn report(
         protocol: descriptor.protocol.clone(),
         path,
         why_not_shm,
+        mapped_bytes: 0,
         dialect: match view.target.dialect {
             Dialect::Rail { .. } => "rail",
             Dialect::MooncakeV2 => "mooncake-v2",

@@ -2,6 +2,7 @@
 
 use super::{Context, Outcome, Step};
 use crate::cargo_tools;
+use crate::faults;
 use crate::instructions::{self, NotCounted};
 use crate::process;
 use crate::system;
@@ -16,6 +17,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "advisories", fast: false, run: advisories },
     Step { name: "rust", fast: true, run: rust },
     Step { name: "doctest", fast: false, run: doctest },
+    Step { name: "faults", fast: false, run: faults },
     Step { name: "ruff", fast: true, run: ruff },
     Step { name: "mypy", fast: true, run: mypy },
     Step { name: "wheels", fast: false, run: wheels },
@@ -96,6 +98,11 @@ fn rust(context: &Context<'_>) -> StepResult {
 
 fn doctest(context: &Context<'_>) -> StepResult {
     pass(process::cargo(context.workspace).args(["test", "--doc"]).args(WITHOUT_BINDINGS))
+}
+
+fn faults(context: &Context<'_>) -> StepResult {
+    let args = ["--seeds".to_owned(), faults::CI_SEEDS.to_owned()];
+    faults::run(context.workspace, "run", &args).map(|()| Outcome::Passed)
 }
 
 fn ruff(context: &Context<'_>) -> StepResult {

@@ -13,6 +13,7 @@ from ._codes import CLASSES
 
 __all__ = [
     "CancelledError",
+    "CapabilityError",
     "DeadlineError",
     "EngineClosedError",
     "ErrorText",
@@ -99,6 +100,10 @@ class RegistrationError(MoonrailError):
 
     After REGION_BUSY the memory must not be freed: a transfer still uses it.
     """
+
+
+class CapabilityError(MoonrailError, RuntimeError):
+    """What the program requires is not there: MISSING_CAPABILITY. The message says what, where, and what helps."""
 
 
 class ResourceLimitError(MoonrailError):
