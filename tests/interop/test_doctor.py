@@ -24,7 +24,7 @@ from tests.consumers.sglang_files import sglang_root
 from tests.interop import environments
 from tests.interop.environments import OLD, Environment, Unavailable
 from tests.interop.pair import Memory, Party
-from tests.interop.processes import MetadataServer, Node, clean_environment
+from tests.interop.processes import MetadataServer, Node, NodeFailed, clean_environment
 
 CLUSTER = ["0.3.7.post2", "0.3.10.post2", "0.3.12.post1", "0.3.13.post1", "moonrail"]
 EXPECTED_NAMES = {
@@ -42,6 +42,8 @@ UNMAPPED = 4096
 PROBE_OF_THE_DEAD = -102
 DIES_OF_UNMAPPED = {"0.3.7.post2"}
 """Releases whose process ends when they are sent a request for such an address."""
+STARTS = 5
+"""A genuine engine picks ports and takes them a moment later: where somebody else has one by then, it fails or dies."""
 BLIND_SECONDS = 1.0
 """An initiator that does not wait for an answer has said what it says by then."""
 
@@ -87,8 +89,15 @@ class Cluster:
 
     def _start(self, name: str, environment: Environment, refuse_v1: bool = False) -> Party:
         variables = {"MC_TRANSFER_TIMEOUT": "6"} | ({"MOONRAIL_V1_CLIENTS": "refuse"} if refuse_v1 else {})
-        node = Node(name, environment, variables, self.logs / f"{name}.log")
-        started = node.call("initialize", host=HOST, metadata="P2PHANDSHAKE", protocol="tcp")
+        for attempt in range(STARTS):
+            node = Node(name, environment, variables, self.logs / f"{name}.log")
+            try:
+                started = node.call("initialize", host=HOST, metadata="P2PHANDSHAKE", protocol="tcp")
+                break
+            except NodeFailed:
+                node.kill()
+                if attempt == STARTS - 1:
+                    raise
         party = Party(name, node, f"{HOST}:{started['port']}", started["port"])
         party.memory("target", REGION, 1)
         party.memory("source", REGION, 2)
