@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import moonrail
+import pytest
 from moonrail.mooncake import TransferEngine
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -174,6 +173,24 @@ def test_exceptions_without_a_code_have_records_too() -> None:
     done = command("explain", "--log", "-", "--json", stdin="\n".join(text for text, _ in provoked))
     found = {record["firstLine"]: record["slug"] for record in json.loads(done.stdout)["found"]}
     assert found == {line: slug for line, (_, slug) in enumerate(provoked, 1)}, done.stdout
+
+
+def test_errors_of_the_system_read_as_in_their_records(records: list[Record]) -> None:
+    import errno
+    import socket
+
+    lines = {}
+    for record in records:
+        code = record["errorCode"]
+        if record["slug"].startswith("kernel-e") and code is not None:
+            number = getattr(errno, code)
+            lines[str(OSError(number, os.strerror(number)))] = record["slug"]
+            lines[f"{os.strerror(number)} (os error {number})"] = record["slug"]
+    lines[message(socket.getaddrinfo, "no-such-host.invalid", 1)] = "kernel-eai-noname"
+    assert len(lines) > 30
+    for line, slug in lines.items():
+        pattern = next(record["messagePattern"] for record in records if record["slug"] == slug)
+        assert re.search(pattern, line), f"{slug}: {line}"
 
 
 def test_the_drop_in_tells_the_command() -> None:

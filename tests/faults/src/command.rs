@@ -13,6 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::plan::Plan;
 use crate::rig::Rig;
 use crate::run::{self, Tally};
+use crate::soak::{self, SoakArgs};
 
 /// Seeds that failed once; replayed first in every run over a range.
 const KEPT: &str = include_str!("../seeds.txt");
@@ -28,9 +29,14 @@ struct Cli {
 enum Command {
     /// Runs seeded schedules
     Run(RunArgs),
+    /// Runs many peers, some of which die and return all the while
+    Soak(SoakArgs),
     /// A process under test, told what to do on its standard input
     #[command(hide = true)]
     Node,
+    /// One peer of a soak
+    #[command(hide = true)]
+    SoakPeer { nth: usize },
 }
 
 #[derive(Args)]
@@ -67,6 +73,11 @@ pub(crate) fn main() -> ExitCode {
             crate::node::run();
             ExitCode::SUCCESS
         }
+        Command::SoakPeer { nth } => {
+            soak::run_peer(nth);
+            ExitCode::SUCCESS
+        }
+        Command::Soak(args) => soak::run(&args),
         Command::Run(args) => run_all(&args),
     }
 }

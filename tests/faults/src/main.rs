@@ -18,6 +18,7 @@ mod remote;
 mod rig;
 mod run;
 mod shadow;
+mod soak;
 
 use std::process::ExitCode;
 

@@ -73,10 +73,8 @@ fn ask(program: &Path) -> Result<Environment, String> {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .map_err(|error| error.to_string())?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // It reads all of it before it writes anything.
-        std::io::Write::write_all(&mut stdin, input.as_bytes()).map_err(|error| error.to_string())?;
-    }
+    // Python reads all of it before it writes anything. What does not is no Python, and says something on its own.
+    let written = child.stdin.take().map(|mut stdin| std::io::Write::write_all(&mut stdin, input.as_bytes()));
     let done = child.wait_with_output().map_err(|error| error.to_string())?;
     let last = || {
         let text = String::from_utf8_lossy(&done.stderr);
@@ -84,6 +82,9 @@ fn ask(program: &Path) -> Result<Environment, String> {
     };
     if !done.status.success() {
         return Err(format!("{}: {}", done.status, last()));
+    }
+    if let Some(Err(error)) = written {
+        return Err(format!("it does not read its input: {error}"));
     }
     serde_json::from_slice(&done.stdout).map_err(|error| format!("its answer cannot be read: {error}"))
 }

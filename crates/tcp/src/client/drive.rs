@@ -71,7 +71,7 @@ pub(super) fn drive(
 enum Ending {
     /// The lane is of no use any more.
     Failed(Failure),
-    /// The peer refused the entry at `next_index` with this code.
+    /// The peer refused the entry at `failing_index` with this code.
     Refused(u32),
     /// Stopped from outside.
     Stopped(Stop),
@@ -201,8 +201,8 @@ fn learn(lane: &mut Lane, looked: bool, slept: Duration) {
 }
 
 fn reached(exchange: &impl Exchange) -> Reached {
-    let index = exchange.next_index();
-    Reached { index, applied: index, untouched: exchange.untouched() }
+    let (index, applied) = (exchange.failing_index(), exchange.next_index());
+    Reached { index, applied, untouched: exchange.untouched() }
 }
 
 pub(super) fn is_transient(error: &io::Error) -> bool {

@@ -18,7 +18,7 @@ pub(super) enum Received {
     Finished,
     /// The peer ended the connection.
     End,
-    /// The entry at `next_index` was refused with this code.
+    /// The entry at `failing_index` was refused with this code.
     Refused(u32),
     /// The peer is another process than the one meant; nothing was looked at.
     Restarted,
@@ -36,6 +36,10 @@ pub(super) trait Exchange {
     fn sending_index(&self) -> usize;
     /// The first entry not known to be applied.
     fn next_index(&self) -> usize;
+    /// The entry that a failure now would be about.
+    fn failing_index(&self) -> usize {
+        self.next_index()
+    }
     /// No byte of the batch can have reached the peer's memory, as far as is known now.
     fn untouched(&self) -> bool;
     /// Nothing is owed in either direction: the lane can serve the next call, however this one ended.

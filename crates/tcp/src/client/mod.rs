@@ -12,6 +12,8 @@ mod pool;
 mod rail;
 mod receive;
 mod send;
+#[cfg(test)]
+mod simulation;
 mod v1;
 
 use std::collections::HashMap;

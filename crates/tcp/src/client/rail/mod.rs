@@ -89,8 +89,8 @@ pub(super) struct RailExchange<'a> {
     head_have: usize,
     /// The front frame's head is here and says that it was served.
     judged: bool,
-    /// The first entry of the first frame that was not served.
-    failed: Option<usize>,
+    /// Of the first frame that was not served, the entry to blame.
+    failed: Option<Blamed>,
     /// A frame of a write was served, or may have been in part.
     touched: bool,
     /// Bytes of another frame went where payload was expected.
@@ -99,6 +99,13 @@ pub(super) struct RailExchange<'a> {
     first_id: u64,
     hints: [usize; 2],
     iov: IovStorage,
+}
+
+/// An entry because of which a frame was not served, and the first entry of that frame: none of the frame's is applied.
+#[derive(Clone, Copy)]
+struct Blamed {
+    entry: usize,
+    frame: usize,
 }
 
 /// A place in the batch: entry and byte.
@@ -197,7 +204,11 @@ impl Exchange for RailExchange<'_> {
 
     fn next_index(&self) -> usize {
         let unanswered = self.waiting.front().map_or(self.next.index, |frame| frame.run.index);
-        self.failed.unwrap_or(unanswered)
+        self.failed.map_or(unanswered, |failed| failed.frame)
+    }
+
+    fn failing_index(&self) -> usize {
+        self.failed.map_or_else(|| self.next_index(), |failed| failed.entry)
     }
 
     fn untouched(&self) -> bool {
