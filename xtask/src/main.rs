@@ -9,6 +9,7 @@ mod cargo_tools;
 mod demo;
 mod faults;
 mod fuzz;
+mod generate;
 mod instructions;
 mod interop;
 mod process;
@@ -86,6 +87,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         args: Vec<String>,
     },
+    /// Write the codes and tables that are made from the error reference (crates/reference/records)
+    Generate {
+        /// Write nothing; fail where a file is not current
+        #[arg(long)]
+        check: bool,
+    },
     /// Run Moonrail against genuine Mooncake releases, both ways (tests/interop/run.py)
     Interop {
         /// A release to test, for example 0.3.13.post1; may be repeated (default: those run.py lists)
@@ -112,6 +119,7 @@ fn main() -> ExitCode {
         Command::Fuzz { seconds, targets } => fuzz::run(&workspace, seconds, &targets),
         Command::Faults { args } => faults::run(&workspace, "run", &args),
         Command::Soak { args } => faults::run(&workspace, "soak", &args),
+        Command::Generate { check } => generate::run(&workspace, check),
         Command::Interop { release, args } => interop::run(&workspace, &release, &args),
     };
     match result {

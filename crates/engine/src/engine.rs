@@ -128,13 +128,16 @@ impl Engine {
         let servers = inner.servers.lock();
         let Servers { data, handshake, .. } = servers.as_ref().ok_or_else(errors::closed)?;
         let counters = data.counters();
+        let private = inner.managed.why_private();
+        let private =
+            private.map(|why| format!("memory that this engine allocates cannot be mapped by peers: {why}"));
         Ok(EngineReport {
             name: inner.own.name.clone(),
             epoch: inner.own.epoch,
             handshake: handshake.local_addr(),
             data: data.address(),
             paths: inner.routes.names(),
-            fallbacks: inner.fallbacks.clone(),
+            fallbacks: inner.fallbacks.iter().cloned().chain(private).collect(),
             regions: inner.regions.snapshot().len(),
             registered_bytes: inner.regions.registered_bytes(),
             served: counters.requests.load(Ordering::Relaxed),
@@ -220,7 +223,7 @@ fn build(
     let shm = start_shm(&config, &regions, epoch, &mut fallbacks);
     let contact = shm.as_ref().map(|shm| shm.contact().to_string());
     let own = OwnDescriptor::new(ports.name, ports.host, data_port, epoch, contact, Arc::clone(&regions));
-    let own = Arc::new(own);
+    let own = Arc::new(own.refusing_v1(config.v1_clients == V1Clients::Refuse));
     let inbox = Arc::new(Inbox::new(config.max_notifies));
     let handler = Handler {
         descriptor: directory.is_p2p().then(|| Arc::clone(&own)),

@@ -1,6 +1,6 @@
 //! Registering memory, and telling the metadata server.
 
-use moonrail_memory::{AllocateError, FreeError, MemoryRange, RegionOptions, UnregisterError};
+use moonrail_memory::{AllocateError, FreeError, HugePages, MemoryRange, RegionOptions, UnregisterError};
 use moonrail_transport::{Code, Error, Retry, Stage};
 
 use crate::engine::{Engine, Inner};
@@ -82,14 +82,24 @@ impl Engine {
         let inner = self.usable()?;
         let (addr, _) =
             inner.managed.allocate_with(len, options).map_err(|error| allocate_error(len, &error))?;
-        if let Err(error) = inner.publish() {
-            let _ = inner.managed.free(addr, inner.config.timeouts.unregister);
-            return Err(error);
-        }
+        inner.publish_buffer(addr)?;
         Ok(addr)
     }
 
-    /// Gives back what [`Engine::allocate`] returned.
+    /// [`Engine::allocate_with`] of huge pages, if they are to be had; says which. All of the memory is taken at once then, and
+    /// that takes time (about 3 ms for each MiB).
+    ///
+    /// # Errors
+    /// As [`Engine::allocate`]; that there are no huge pages is none.
+    pub fn allocate_huge(&self, len: u64, options: RegionOptions) -> Result<(u64, HugePages), Error> {
+        let inner = self.usable()?;
+        let (range, pages) =
+            inner.managed.allocate_huge(len, options).map_err(|error| allocate_error(len, &error))?;
+        inner.publish_buffer(range.addr())?;
+        Ok((range.addr(), pages))
+    }
+
+    /// Gives back what [`Engine::allocate`] returned, and ends every registration inside it.
     ///
     /// # Errors
     /// [`Code::AddressNotRegistered`] when `addr` is no such memory; [`Code::RegionBusy`] as in
@@ -105,6 +115,13 @@ impl Engine {
 }
 
 impl Inner {
+    /// Tells the metadata server of a new managed buffer, or frees it again.
+    fn publish_buffer(&self, addr: u64) -> Result<(), Error> {
+        self.publish().inspect_err(|_| {
+            let _ = self.managed.free(addr, self.config.timeouts.unregister);
+        })
+    }
+
     /// Tells the metadata server what is registered now. In P2P mode peers ask us.
     pub(crate) fn publish(&self) -> Result<(), Error> {
         if self.directory.is_p2p() {

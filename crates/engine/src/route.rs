@@ -84,6 +84,11 @@ impl Routes {
         }
     }
 
+    /// Bytes of the target's memory that are mapped here.
+    pub(crate) fn mapped_bytes(&self, target: &Target) -> u64 {
+        self.shm.as_ref().map_or(0, |shm| shm.mapped_bytes(target))
+    }
+
     /// Gives up what is kept open to a target whose descriptor is out of date.
     pub(crate) fn forget(&self, target: &Target) {
         if let Some(shm) = &self.shm {

@@ -156,6 +156,7 @@ impl Core {
         dict.set_item("data_version", report.data_version)?;
         dict.set_item("path", report.path)?;
         dict.set_item("why_not_shm", report.why_not_shm)?;
+        dict.set_item("mapped_bytes", report.mapped_bytes)?;
         dict.set_item("dialect", report.dialect)?;
         dict.set_item("data", report.data.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         dict.set_item("handshake", report.handshake)?;
@@ -163,6 +164,8 @@ impl Core {
         dict.set_item("buffers", report.buffers)?;
         let names: Vec<_> = report.names.into_iter().map(|name| (name.name, name.addr, name.len)).collect();
         dict.set_item("names", names)?;
+        dict.set_item("serves", report.capabilities.serves)?;
+        dict.set_item("lacks", report.capabilities.lacks)?;
         Ok(dict)
     }
 
@@ -300,7 +303,7 @@ fn request(
     built.map_err(|error| errors::exception(py, &error))
 }
 
-fn duration(seconds: f64, what: &str) -> Result<Duration, Error> {
+pub(crate) fn duration(seconds: f64, what: &str) -> Result<Duration, Error> {
     Duration::try_from_secs_f64(seconds).map_err(|_| {
         invalid(Code::InvalidArgument, format!("{what} is {seconds}; it takes seconds, 0 or more"))
     })
@@ -311,7 +314,7 @@ fn initialize(message: String) -> Error {
 }
 
 /// Runs work that cannot be interrupted otherwise; its failure is an exception.
-fn raising<T: Send + 'static>(
+pub(crate) fn raising<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> PyResult<T> {

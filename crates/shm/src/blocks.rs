@@ -139,3 +139,104 @@ impl Questions {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use moonrail_sys::memfd::{Memfd, Pages};
+    use moonrail_sys::shared_words::{Others, SharedWords};
+
+    use super::*;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        let mut bytes = [0; 8];
+        moonrail_sys::random::fill(&mut bytes).unwrap();
+        let name = format!("moonrail-test-{:016x}", u64::from_ne_bytes(bytes));
+        let listener = local_socket::listen(name.as_bytes(), 1).unwrap();
+        let near = local_socket::connect(name.as_bytes()).unwrap();
+        (near, local_socket::accept(&listener).unwrap())
+    }
+
+    fn answer(far: &OwnedFd, block: u32, len: u64, fd: Option<&Memfd>) {
+        let fd = fd.map(AsFd::as_fd);
+        local_socket::send(far, &Answer { block, len }.encode(), fd.as_slice()).unwrap();
+    }
+
+    fn ask(desk: &Desk, near: &OwnedFd, block: u32) -> Vec<(u32, u64)> {
+        let mut arrived = Vec::new();
+        desk.ask(near, block, |block, far| arrived.push((block, far.len())));
+        arrived
+    }
+
+    /// What the far end has been asked, one after another.
+    fn questions(far: &OwnedFd) -> Vec<u32> {
+        let mut bytes = [0; 16];
+        let mut next =
+            || local_socket::receive(far, &mut bytes).ok().map(|(len, _)| Ask::decode(&bytes[..len]));
+        std::iter::from_fn(|| next()?.map(|ask| ask.block)).collect()
+    }
+
+    #[test]
+    fn a_late_answer_is_taken_by_a_later_call() {
+        let (near, far) = pair();
+        let (desk, memfd) = (Desk::default(), Memfd::create(c"test", 8192, Pages::Usual).unwrap());
+        let since = Instant::now();
+        assert_eq!(ask(&desk, &near, 7), []);
+        assert!(since.elapsed() >= PATIENCE);
+        assert_eq!(ask(&desk, &near, 7), []);
+        assert_eq!(ask(&desk, &near, 9), []);
+        assert_eq!(questions(&far), [7, 9], "each is asked once");
+        // In another order than asked.
+        answer(&far, 9, 8192, Some(&memfd));
+        answer(&far, 7, 8192, Some(&memfd));
+        assert_eq!(ask(&desk, &near, 7), [(9, 8192), (7, 8192)]);
+        // One that no region lies in any more may be asked for again.
+        assert_eq!(ask(&desk, &near, 11), []);
+        answer(&far, 11, 0, None);
+        assert_eq!(ask(&desk, &near, 11), []);
+        assert_eq!(ask(&desk, &near, 11), []);
+        assert_eq!(questions(&far), [11, 11]);
+        assert!(!desk.given_up(11));
+    }
+
+    #[test]
+    fn a_block_that_is_not_what_it_should_be_is_not_mapped() {
+        let (near, far) = pair();
+        let desk = Desk::default();
+        let good = Memfd::create(c"test", 8192, Pages::Usual).unwrap();
+        // A size that is not the one said; no descriptor at all; a descriptor of no memfd.
+        let (_words, other) = SharedWords::create(c"test", 8, Others::Read).unwrap();
+        for (block, len, fd) in [
+            (1, 4096, Some(good.as_fd())),
+            (2, 8192, None),
+            (3, 8192, Some(far.as_fd())),
+            (4, 8192, Some(other.as_fd())),
+        ] {
+            assert_eq!(ask(&desk, &near, block), []);
+            local_socket::send(&far, &Answer { block, len }.encode(), fd.as_slice()).unwrap();
+            assert_eq!(ask(&desk, &near, block), [], "{block}");
+            assert!(desk.given_up(block), "{block}");
+        }
+        assert_eq!(questions(&far), [1, 2, 3, 4], "none is asked for again");
+        // The desk goes on.
+        answer(&far, 5, 8192, Some(&good));
+        assert_eq!(ask(&desk, &near, 5), [(5, 8192)]);
+    }
+
+    #[test]
+    fn nonsense_and_the_end_close_the_desk() {
+        for nonsense in [Some(b"what?".as_slice()), Some(&Answer { block: 8, len: 1 }.encode()), None] {
+            let (near, far) = pair();
+            let desk = Desk::default();
+            match nonsense {
+                Some(bytes) => local_socket::send(&far, bytes, &[]).unwrap(),
+                None => drop(far),
+            }
+            assert_eq!(ask(&desk, &near, 7), []);
+            assert!(desk.given_up(7) || nonsense.is_none(), "{nonsense:?}");
+            assert_eq!(ask(&desk, &near, 6), []);
+        }
+    }
+}

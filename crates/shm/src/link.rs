@@ -178,3 +178,42 @@ impl Link {
         view::version(&self.mirror)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::process::Command;
+
+    use moonrail_sys::local_socket;
+    use moonrail_sys::shared_words::Others;
+
+    use super::*;
+    use crate::layout;
+
+    #[test]
+    fn life_is_what_the_target_says_or_else_the_kernel() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let name = format!("moonrail-test-link-{}", child.id());
+        let listener = local_socket::listen(name.as_bytes(), 1).unwrap();
+        let socket = local_socket::connect(name.as_bytes()).unwrap();
+        let _far = local_socket::accept(&listener).unwrap();
+        let (words, fd) = SharedWords::create(c"test", layout::MIRROR_WORDS, Others::Read).unwrap();
+        let mirror = SharedView::open(&fd, layout::MIRROR_WORDS).unwrap();
+        let (page, _) = SharedWords::create(c"test", layout::PAGE_WORDS, Others::Write).unwrap();
+        let process = PidFd::open(child.id()).unwrap();
+        let link = Link::new(child.id() as i32, process, socket, mirror, page);
+        let mark = |word| words.words()[head::LIFE].store(word, Ordering::Release);
+        // The release before marks nothing.
+        assert!(link.alive(Instant::now()));
+        mark(u64::from(child.id()));
+        assert!(link.alive(Instant::now()));
+        mark(0x4000_0000);
+        assert!(!link.alive(Instant::now()));
+        mark(0);
+        assert!(link.alive(Instant::now()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        std::thread::sleep(FRESH);
+        assert!(!link.alive(Instant::now()));
+    }
+}

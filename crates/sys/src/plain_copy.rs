@@ -43,16 +43,18 @@ pub unsafe fn copy(from: u64, to: u64, len: usize, stores: Stores) {
     let from = std::ptr::with_exposed_provenance::<libc::c_void>(from as usize);
     let to = std::ptr::with_exposed_provenance_mut::<libc::c_void>(to as usize);
     match stores {
+        // SAFETY: by the contract above.
+        Stores::Streaming if len >= LEAST_STREAM => unsafe { stream(from.cast(), to.cast(), len) },
         // SAFETY: by the contract above. It is the C library's function, which the compiler does not look into: that other
         // processes store there meanwhile is outside of what it reasons about, as with a copy by the kernel.
-        Stores::Cached => unsafe {
+        _ => unsafe {
             libc::memmove(to, from, len);
         },
-        // SAFETY: by the contract above.
-        Stores::Streaming => unsafe { stream(from.cast(), to.cast(), len) },
     }
 }
 
+/// Shorter copies are stored through the caches in any case.
+const LEAST_STREAM: usize = 512;
 /// What is taken for the last-level cache where the system does not tell.
 const ASSUMED_CACHE: u64 = 32 << 20;
 /// Below this, caches are not worth asking for.
