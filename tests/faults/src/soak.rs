@@ -49,7 +49,8 @@ const PORT: u16 = 17_600;
 /// Runs it, and says what came of it.
 pub(crate) fn run(args: &SoakArgs) -> ExitCode {
     let peers = args.peers.max(SURVIVORS + 2);
-    let roster = Roster { names: (0..peers).map(|nth| format!("{}:{PORT}", address(nth))).collect(), rate: args.rate };
+    let roster =
+        Roster { names: (0..peers).map(|nth| format!("{}:{PORT}", address(nth))).collect(), rate: args.rate };
     let (say, said) = channel();
     let mut all: Vec<Peer> = (0..peers).map(|nth| Peer::start(nth, &roster, say.clone())).collect();
     let mut sum = Sum::default();
@@ -81,7 +82,8 @@ pub(crate) fn run(args: &SoakArgs) -> ExitCode {
     drop(all);
     for ((nth, before), after) in warm.iter().enumerate().zip(&end) {
         if after.resident_kib > before.resident_kib + GROWTH_KIB {
-            let text = format!("peer {nth} has grown from {} to {} KiB", before.resident_kib, after.resident_kib);
+            let text =
+                format!("peer {nth} has grown from {} to {} KiB", before.resident_kib, after.resident_kib);
             sum.findings.push(text);
         }
         // Each peer is connected to at most so often: lanes, and the pieces of the same-host path, both ways.
@@ -198,7 +200,11 @@ impl Sum {
             self.bytes >> 20
         );
         let failed: Vec<String> = self.failed.iter().map(|(code, count)| format!("{code} {count}")).collect();
-        println!("calls that failed: {}; slowest call {:.2} s", failed.join(", "), self.slowest.as_secs_f64());
+        println!(
+            "calls that failed: {}; slowest call {:.2} s",
+            failed.join(", "),
+            self.slowest.as_secs_f64()
+        );
         let most = |facts: &[Facts], of: fn(&Facts) -> u64| facts.iter().map(of).max().unwrap_or(0);
         for (name, facts) in [("warm", warm), ("end", end)] {
             println!(

@@ -72,14 +72,8 @@ pub(crate) fn run(nth: usize) {
         let guard = [GUARD_BYTE; GUARD as usize];
         engine.write_local(own + place * (PLACE + GUARD) + PLACE, &guard).expect("it is registered");
     }
-    let shared = Arc::new(Shared {
-        nth,
-        roster,
-        engine,
-        own,
-        word: Mutex::default(),
-        calls: Mutex::default(),
-    });
+    let shared =
+        Arc::new(Shared { nth, roster, engine, own, word: Mutex::default(), calls: Mutex::default() });
     for caller in 0..CALLERS {
         let shared = Arc::clone(&shared);
         thread::spawn(move || shared.call_for_ever(caller));
@@ -140,7 +134,8 @@ impl Shared {
         let bytes = tag.bytes(0, len as usize);
         self.engine.write_local(local, &bytes)?;
         self.engine.write_local(local + PLACE, &vec![0; len as usize])?;
-        let request = |opcode, local| Request::new(name.clone(), opcode, vec![Entry { local, remote: place, len }]);
+        let request =
+            |opcode, local| Request::new(name.clone(), opcode, vec![Entry { local, remote: place, len }]);
         let background = dice.chance(30);
         let transfer = |request: Request| {
             self.timed(caller, || {
@@ -179,7 +174,11 @@ impl Shared {
     fn look_for_stuck_calls(&self) {
         let calls = self.calls.lock().expect("no holder panics");
         if calls.values().any(|began| began.elapsed() > STUCK) {
-            self.word.lock().expect("no holder panics").findings.push(format!("a call takes more than {STUCK:?}"));
+            self.word
+                .lock()
+                .expect("no holder panics")
+                .findings
+                .push(format!("a call takes more than {STUCK:?}"));
         }
     }
 
