@@ -139,7 +139,8 @@ fn pump(
             continue;
         }
         let began = *looking.get_or_insert(now);
-        if slept.is_zero() && exchange.sent_all() && now.duration_since(began) < lane.spin.budget() {
+        let may_look = slept.is_zero() && exchange.sent_all() && exchange.nearly_done();
+        if may_look && now.duration_since(began) < lane.spin.budget() {
             // The peer may need this very core.
             std::thread::yield_now();
             continue;
@@ -153,6 +154,7 @@ fn pump(
         };
         let want_write = send_error.is_none() && !exchange.sent_all() && exchange.may_send();
         let interest = if want_write { Interest::Both } else { Interest::Read };
+        lane.stream.wake_at(exchange.worth_waking());
         wait(lane.as_fd(), interest, Some(slice))
             .map_err(|error| failure::gone(target, work, here(), Some(&error)))?;
         slept += now.elapsed();
@@ -162,6 +164,7 @@ fn pump(
 /// Sends and receives what is left of a cancelled exchange; true once nothing is owed any more.
 fn settle(lane: &mut Lane, work: &Work<'_>, exchange: &mut impl Exchange, patience: Duration) -> bool {
     let until = Instant::now() + patience;
+    lane.stream.wake_at(1);
     loop {
         let mut moved = false;
         if !exchange.sent_all() {

@@ -240,7 +240,7 @@ impl Progress {
 
     fn wait(
         &mut self,
-        lane: &Lane,
+        lane: &mut Lane,
         interest: Interest,
         target: &Target,
         work: &Work<'_>,
@@ -258,6 +258,7 @@ impl Progress {
         let Some(slice) = control.slice(now, self.last + control.progress) else {
             return Err(failure::stalled(target, work, reached, (now - self.last).as_secs_f64()));
         };
+        lane.stream.wake_at(1);
         wait(lane.as_fd(), interest, Some(slice))
             .map(drop)
             .map_err(|error| failure::gone(target, work, reached, Some(&error)))
