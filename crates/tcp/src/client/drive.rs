@@ -15,7 +15,7 @@ use super::exchange::{Exchange, Received};
 use super::failure::{self, Reached};
 use super::lane::Lane;
 use super::pipelined::Pipelined;
-use super::rail::RailExchange;
+use super::rail::{Part, RailExchange};
 use super::receive::Incoming;
 use super::send::Outgoing;
 
@@ -24,18 +24,20 @@ const CONFIRMED: Duration = Duration::from_millis(300);
 /// The same for one whose deadline has passed already.
 const CONFIRMED_LATE: Duration = Duration::from_millis(50);
 
-/// Carries out `work` on `lane`, as rail if the lane speaks it, else in data protocol v2.
+/// Carries out `work` on `lane`: as rail if the lane speaks it, and then perhaps only a part of it; else in data
+/// protocol v2.
 pub(super) fn run(
     lane: &mut Lane,
     target: &Target,
     work: &Work<'_>,
     control: &Control<'_>,
+    part: Option<Part>,
 ) -> Result<(), Failure> {
     let Some(mut rail) = lane.rail.take() else {
         let mut exchange = Pipelined::new(Outgoing::new(work, DataVersion::V2), Incoming::new(work));
         return drive(lane, target, work, control, &mut exchange);
     };
-    let outcome = drive(lane, target, work, control, &mut RailExchange::new(work, &mut rail));
+    let outcome = drive(lane, target, work, control, &mut RailExchange::new(work, &mut rail, part));
     lane.rail = Some(rail);
     outcome
 }
@@ -104,7 +106,11 @@ fn pump(
                 Ok(_) => moved = true,
                 Err(error) if is_transient(&error) => {}
                 Err(error) if is_fault(&error) => {
-                    let here = Reached { index: exchange.sending_index(), untouched: false };
+                    let here = Reached {
+                        index: exchange.sending_index(),
+                        untouched: false,
+                        counted: exchange.whole(),
+                    };
                     return Err(failure::fault(target, work, here).into());
                 }
                 // The peer's refusal may still be in the receive queue: read on until that ends too.
@@ -203,7 +209,7 @@ fn learn(lane: &mut Lane, looked: bool, slept: Duration) {
 }
 
 fn reached(exchange: &impl Exchange) -> Reached {
-    Reached { index: exchange.next_index(), untouched: exchange.untouched() }
+    Reached { index: exchange.next_index(), untouched: exchange.untouched(), counted: exchange.whole() }
 }
 
 pub(super) fn is_transient(error: &io::Error) -> bool {

@@ -38,6 +38,10 @@ pub(super) trait Exchange {
     fn next_index(&self) -> usize;
     /// No byte of the batch can have reached the peer's memory, as far as is known now.
     fn untouched(&self) -> bool;
+    /// Whether the exchange is of all entries of the batch.
+    fn whole(&self) -> bool {
+        true
+    }
     /// Nothing is owed in either direction: the lane can serve the next call, however this one ended.
     fn in_step(&self) -> bool {
         false

@@ -15,11 +15,13 @@ pub(super) struct Reached {
     pub index: usize,
     /// No byte of the batch can have reached the peer's memory.
     pub untouched: bool,
+    /// Whether every entry before `index` is known to be applied.
+    pub counted: bool,
 }
 
 impl Reached {
     /// Nothing was sent yet.
-    pub(super) const NOTHING: Reached = Reached { index: 0, untouched: true };
+    pub(super) const NOTHING: Reached = Reached { index: 0, untouched: true, counted: true };
 }
 
 /// The failure of an exchange. Reads leave the peer untouched, so they may always be repeated.
@@ -49,15 +51,19 @@ pub(super) fn failed(
     });
     let mut error = Error::new(code, stage, retry, format!("{message}{what}")).with_peer(&target.name);
     if work.entries.len() > 1 {
-        error = error.with_index(reached.index).with_note(format_args!(
-            "{} of {} descriptors are known to be applied",
-            reached.index,
-            work.entries.len()
-        ));
+        error = error.with_index(reached.index);
+        if reached.counted {
+            error = error.with_note(applied(reached.index, work));
+        }
     }
     let stale =
         matches!(code, Code::PeerUnreachable | Code::PeerGone | Code::PeerTimeout | Code::RemoteRefused);
     Failure { error, untouched, stale }
+}
+
+/// The note on how much of the batch is applied for certain.
+pub(super) fn applied(count: usize, work: &Work<'_>) -> String {
+    format!("{count} of {} descriptors are known to be applied", work.entries.len())
 }
 
 /// A connection that ended in the middle: `cause` is `None` for an end of file.
@@ -74,9 +80,7 @@ pub(super) fn restarted(target: &Target, work: &Work<'_>, reached: Reached) -> F
         "the process at {} is not the one whose addresses are known: it was restarted",
         endpoint(target)
     );
-    let mut failure = failed(target, work, reached, Code::PeerGone, Stage::Connect, message);
-    failure.untouched = reached.index == 0;
-    failure
+    failed(target, work, reached, Code::PeerGone, Stage::Connect, message)
 }
 
 /// A local range that the kernel cannot read or write.

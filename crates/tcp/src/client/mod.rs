@@ -6,12 +6,14 @@
 mod drive;
 mod exchange;
 mod failure;
+mod growth;
 mod lane;
 mod pipelined;
 mod pool;
 mod rail;
 mod receive;
 mod send;
+mod stripes;
 mod v1;
 
 use std::collections::HashMap;
@@ -72,9 +74,13 @@ impl TcpPath {
         if target.dialect == Dialect::MooncakeV1 {
             return v1::execute(&pool, target, work, control);
         }
-        let bulk = work.entries.len() > BULK_ENTRIES || work.bytes() > BULK_BYTES;
+        let bytes = work.bytes();
+        if matches!(target.dialect, Dialect::Rail { .. }) && stripes::worth_it(bytes) {
+            return stripes::execute(&pool, target, work, control);
+        }
+        let bulk = work.entries.len() > BULK_ENTRIES || bytes > BULK_BYTES;
         let mut lane = pool.acquire(target, work, bulk, control)?;
-        drive::run(&mut lane, target, work, control)?;
+        drive::run(&mut lane, target, work, control, None)?;
         lane.keep();
         Ok(())
     }

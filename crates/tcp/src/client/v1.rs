@@ -83,7 +83,7 @@ fn on_one_connection(
         return Ok(());
     }
     send_writes(&mut lane, target, work, control, &mut outgoing)?;
-    let reached = Reached { index: 0, untouched: false };
+    let reached = Reached { index: 0, untouched: false, counted: true };
     let Some(last) = work.entries.iter().rfind(|entry| entry.len > 0) else { return Ok(()) };
     let header = read_header(last.remote + (last.len - 1));
     let confirmed = match send_all(&mut lane, &header, target, work, reached, control)? {
@@ -123,7 +123,7 @@ fn one_connection_each(
             drive(&mut lane, target, work, control, &mut Pipelined::new(outgoing, incoming))?;
             continue;
         }
-        let reached = Reached { index, untouched: false };
+        let reached = Reached { index, untouched: false, counted: true };
         send_writes(&mut lane, target, work, control, &mut outgoing)?;
         if receive_byte(&mut lane, target, work, reached, control)? {
             let message =
@@ -153,7 +153,7 @@ fn send_writes(
 ) -> Result<(), Failure> {
     let mut clock = Progress::new();
     while !outgoing.done() {
-        let reached = Reached { index: outgoing.index(), untouched: !outgoing.started() };
+        let reached = Reached { index: outgoing.index(), untouched: !outgoing.started(), counted: true };
         match outgoing.send(&mut lane.stream) {
             Ok(_) => clock.moved(),
             Err(error) if is_transient(&error) => {
