@@ -171,13 +171,15 @@ fn pump(
 fn settle(lane: &mut Lane, work: &Work<'_>, exchange: &mut impl Exchange, patience: Duration) -> bool {
     let until = Instant::now() + patience;
     lane.stream.wake_at(1);
+    // What the peer said before it closed can still be read.
+    let mut broken = false;
     loop {
         let mut moved = false;
-        if !exchange.sent_all() {
+        if !broken && !exchange.sent_all() {
             match exchange.send(&mut lane.stream) {
                 Ok(_) => moved = true,
                 Err(error) if is_transient(&error) => {}
-                Err(_) => return false,
+                Err(_) => broken = true,
             }
         }
         match exchange.receive(&mut lane.stream) {
@@ -191,7 +193,7 @@ fn settle(lane: &mut Lane, work: &Work<'_>, exchange: &mut impl Exchange, patien
         if moved {
             continue;
         }
-        let interest = if exchange.sent_all() { Interest::Read } else { Interest::Both };
+        let interest = if broken || exchange.sent_all() { Interest::Read } else { Interest::Both };
         let revoked = work.holds.any_revoked();
         if revoked || wait(lane.as_fd(), interest, Some(left.min(WAIT_SLICE))).is_err() {
             return false;

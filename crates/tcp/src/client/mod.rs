@@ -29,9 +29,10 @@ use self::pool::Pool;
 const BULK_BYTES: u64 = 1 << 20;
 const BULK_ENTRIES: usize = 256;
 
-/// Transfers over TCP to peers that speak Mooncake's data protocol, v1 or v2.
+/// Transfers over TCP: to a Moonrail in rail frames, to other peers in Mooncake's data protocol, v1 or v2.
 ///
-/// Safe to call from any number of threads; each call uses the calling thread only.
+/// Safe to call from any number of threads. A call does its work on the calling thread, but for large ones that are
+/// striped over several lanes: those have a further thread for each further lane while they last.
 pub struct TcpPath {
     lanes_per_peer: usize,
     pools: RwLock<HashMap<Vec<SocketAddr>, Pools>>,

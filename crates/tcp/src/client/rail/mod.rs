@@ -233,7 +233,7 @@ impl Exchange for RailExchange<'_> {
     }
 
     fn cancel(&mut self) -> bool {
-        if self.overran || self.state.hello != Hello::Welcomed {
+        if self.overran || self.turned_away || self.state.hello == Hello::Unsent {
             return false;
         }
         self.cancelling = Cancelling::Wanted;
