@@ -13,8 +13,9 @@ const WINDOW: Duration = Duration::from_millis(50);
 const WINDOW_BYTES: u64 = 32 << 20;
 /// Windows that must agree before a trial is won.
 const AGREE: u32 = 2;
-/// A lane more must give at least this factor.
+/// A lane more must give at least this factor, or half of what it would add if all lanes were equally fast.
 const BETTER: f64 = 1.15;
+const FAIR_SHARE: f64 = 0.5;
 /// A lane fewer must keep at least this factor.
 const AS_GOOD: f64 = 0.97;
 /// Pause after a trial that was lost, doubled each time up to the longest.
@@ -136,7 +137,8 @@ impl Growth {
             return;
         }
         let grown = self.lanes > trial.from;
-        if goodput < trial.before * if grown { BETTER } else { AS_GOOD } {
+        let enough = if grown { BETTER.min(1.0 + FAIR_SHARE / trial.from as f64) } else { AS_GOOD };
+        if goodput < trial.before * enough {
             self.lanes = trial.from;
             self.since = Some(now);
             self.rest_until = Some(now + self.pause);
