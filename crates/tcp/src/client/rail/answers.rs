@@ -32,7 +32,10 @@ impl RailExchange<'_> {
                 self.state.features = features;
                 Ok(Received::Some)
             }
-            Ok(Welcome { status: WelcomeStatus::Epoch, .. }) => Ok(Received::Restarted),
+            Ok(Welcome { status: WelcomeStatus::Epoch, .. }) => {
+                self.turned_away = true;
+                Ok(Received::Restarted)
+            }
             _ => Ok(self.malformed()),
         }
     }
