@@ -151,7 +151,7 @@ impl Simulation {
             let ranges = batch.entries.iter().map(|entry| (entry.local, entry.len));
             let holds = self.near.regions.hold_all(ranges, want).expect("it is registered");
             let work = Work { opcode: batch.opcode, entries: &batch.entries, holds: &holds };
-            let mut exchange = RailExchange::new(&work, &mut state);
+            let mut exchange = RailExchange::new(&work, &mut state, None);
             let end = self.play(&mut exchange, &mut stream, [&mut net_near, &mut net_far], &mut lane);
             let (next, untouched, in_step) =
                 (exchange.next_index(), exchange.untouched(), exchange.in_step());
