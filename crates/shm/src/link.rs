@@ -4,8 +4,9 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use moonrail_sys::clock::coarse;
 use moonrail_sys::pidfd::{PidFd, ended_or_hung_up};
 use moonrail_sys::shared_words::{SharedView, SharedWords};
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -13,11 +14,12 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use crate::entry_page::EntryPage;
 use crate::view::{self, BadMirror, View};
 
-/// How old an answer to "is it alive?" may be. Far less than a process number needs to come round.
+/// How old an answer to "is it alive?" may be, by the coarse clock: so one is asked for at each of its ticks, of 1 to 10
+/// ms. Far less than a process number needs to come round.
 const FRESH: Duration = Duration::from_millis(1);
 
 /// A small copy that takes longer is not one of memory that is there: it is paged in, or the kernel makes it wait.
-const SLOW: Duration = Duration::from_millis(5);
+const SLOW: Duration = Duration::from_millis(10);
 /// How long that is remembered.
 const SLOW_FOR: Duration = Duration::from_secs(1);
 
@@ -30,10 +32,9 @@ pub(crate) struct Link {
     pub(crate) mirror: SharedView,
     pub(crate) entries: EntryPage,
     view: RwLock<View>,
-    since: Instant,
-    /// Nanoseconds from `since` to the last sign of life.
+    /// The last sign of life; nanoseconds of the coarse clock.
     seen_alive: AtomicU64,
-    /// Nanoseconds from `since` to the time up to which small copies count as slow.
+    /// Up to when small copies count as slow; by the same clock.
     slow_until: AtomicU64,
 }
 
@@ -52,16 +53,15 @@ impl Link {
             mirror,
             entries: EntryPage::new(page),
             view: RwLock::default(),
-            since: Instant::now(),
-            seen_alive: AtomicU64::new(0),
+            seen_alive: AtomicU64::new(nanoseconds(coarse())),
             slow_until: AtomicU64::new(0),
         }
     }
 
-    /// Whether the target lives, by an answer that is at most a millisecond older than `now`.
+    /// Whether the target lives, by an answer that is at most a tick of the coarse clock older than `now`, its time.
     #[inline]
-    pub(crate) fn alive(&self, now: Instant) -> bool {
-        let at = self.at(now);
+    pub(crate) fn alive(&self, now: Duration) -> bool {
+        let at = nanoseconds(now);
         if at.saturating_sub(self.seen_alive.load(Ordering::Relaxed)) < FRESH.as_nanos() as u64 {
             return true;
         }
@@ -74,21 +74,16 @@ impl Link {
 
     /// Whether small copies have lately been slow.
     #[inline]
-    pub(crate) fn slow(&self, now: Instant) -> bool {
-        self.at(now) < self.slow_until.load(Ordering::Relaxed)
+    pub(crate) fn slow(&self, now: Duration) -> bool {
+        nanoseconds(now) < self.slow_until.load(Ordering::Relaxed)
     }
 
     /// Takes note of how long a small copy took.
     #[inline]
-    pub(crate) fn took(&self, began: Instant, ended: Instant) {
-        if ended.saturating_duration_since(began) > SLOW {
-            self.slow_until.store(self.at(ended + SLOW_FOR), Ordering::Relaxed);
+    pub(crate) fn took(&self, began: Duration, ended: Duration) {
+        if ended.saturating_sub(began) > SLOW {
+            self.slow_until.store(nanoseconds(ended + SLOW_FOR), Ordering::Relaxed);
         }
-    }
-
-    #[inline]
-    fn at(&self, now: Instant) -> u64 {
-        now.saturating_duration_since(self.since).as_nanos() as u64
     }
 
     /// Whether the target is gone, asked now.
@@ -119,4 +114,9 @@ impl Link {
     pub(crate) fn version(&self) -> u64 {
         view::version(&self.mirror)
     }
+}
+
+#[inline]
+fn nanoseconds(time: Duration) -> u64 {
+    time.as_nanos() as u64
 }

@@ -116,10 +116,14 @@ impl ShmPath {
         if self.fork_guard.forked() {
             return None;
         }
-        let link = peer.link_now()?;
-        let outcome = batch::at_once(&link, target, work)?;
+        let mut used = None;
+        let outcome = peer.with_link_now(|link| {
+            let outcome = batch::at_once(link, target, work)?;
+            used = outcome.is_err().then(|| Arc::clone(link));
+            Some(outcome)
+        })?;
         Some(outcome.map_err(|trouble| {
-            peer.learn(&target.name, Some(&link), &trouble);
+            peer.learn(&target.name, used.as_ref(), &trouble);
             trouble.failure
         }))
     }

@@ -63,10 +63,10 @@ impl<'a> Worker<'a> {
         let view =
             self.link.view_at(self.link.version()).map_err(|bad| self.case.nonsense(&bad.to_string()))?;
         if self.checked != Some(view.version()) {
-            self.check(batch, &view)?;
+            self.check(batch.next.lock().index, &view)?;
         }
         drop(view);
-        let more = self.take(batch, list, most)?;
+        let more = self.take(&mut batch.next.lock(), list, most)?;
         self.copy(list)?;
         drop(inside);
         Ok(more)
@@ -75,21 +75,21 @@ impl<'a> Worker<'a> {
     /// The same for a batch that is one piece, if what the target has registered is known without a wait.
     pub(crate) fn only_piece(
         &mut self,
-        batch: &Batch<'a>,
+        batch: &mut Batch<'a>,
         entry: &PageEntry<'_>,
         list: &mut HeldCopy<'a>,
     ) -> Option<Result<(), Trouble>> {
         let _inside = entry.enter(batch.low, batch.high, self.link.version());
         let view = self.link.view_now()?;
-        self.check(batch, &view).ok()?;
+        self.check(0, &view).ok()?;
         drop(view);
-        let more = self.take(batch, list, u64::MAX).ok()?;
+        let more = self.take(batch.next.get_mut(), list, u64::MAX).ok()?;
         debug_assert!(!more, "the caller has seen to the number of entries");
         Some(self.copy(list))
     }
 
-    /// Checks every remote range that nobody has taken yet.
-    fn check(&mut self, batch: &Batch<'a>, view: &View) -> Result<(), Trouble> {
+    /// Checks the remote range of every entry from `first` on.
+    fn check(&mut self, first: usize, view: &View) -> Result<(), Trouble> {
         if view.closed() {
             return Err(self.case.over());
         }
@@ -98,7 +98,6 @@ impl<'a> Worker<'a> {
             Opcode::Read => Want::Read,
             Opcode::Write => Want::Write,
         };
-        let first = batch.next.lock().index;
         let (mut start, mut end) = (0, 0);
         for (index, entry) in work.entries.iter().enumerate().skip(first) {
             let inside =
@@ -121,11 +120,10 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Takes what is next into the list: as many entries as one call copies, `most` bytes. Whether there is more.
-    fn take(&mut self, batch: &Batch<'a>, list: &mut HeldCopy<'a>, most: u64) -> Result<bool, Trouble> {
+    /// Takes what is `next` into the list: as many entries as one call copies, `most` bytes. Whether there is more.
+    fn take(&mut self, next: &mut Place, list: &mut HeldCopy<'a>, most: u64) -> Result<bool, Trouble> {
         list.clear();
         let Case { work, .. } = self.case;
-        let mut next = batch.next.lock();
         (self.case.index, self.offset) = (next.index, next.offset);
         let (mut room, mut hint) = (most, 0);
         while let Some(entry) = work.entries.get(next.index) {

@@ -5,6 +5,7 @@
 //!
 //! No call in here blocks, except those of [`poll`] and [`poller`], whose purpose it is. No thread is started.
 
+pub mod clock;
 pub mod copy;
 pub mod cross_memory;
 pub mod errno;
