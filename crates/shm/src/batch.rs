@@ -24,8 +24,8 @@ const SHARED_PIECE: u64 = 1 << 20;
 const FIRST_PIECE: u64 = 64 << 10;
 
 /// Bytes that one thread copies in a nanosecond, and nanoseconds that each descriptor costs besides; roughly.
-const BYTES_IN_NANOSECOND: u64 = 16;
-const NANOSECONDS_EACH: u64 = 300;
+const BYTES_IN_NANOSECOND: u64 = 24;
+const NANOSECONDS_EACH: u64 = 350;
 
 /// A batch that is being carried out.
 pub(crate) struct Batch<'a> {
