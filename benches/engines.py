@@ -6,6 +6,7 @@ Must not know what their figures mean.
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import shlex
@@ -14,22 +15,40 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benches import cases
-from benches.cases import Key
+from benches.cases import COLLAPSED, OPS, OWN_COST, REGISTERED, REGISTERED_AT_MOST, SYNC, Key
+from benches.far import FAR
 from benches.rows import Row, parse
 from tests.interop import environments
 from tests.interop.environments import Unavailable
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parent / ".cache" / "bench"
-DEFAULT = ("moonrail", "moonrail-tcp", "genuine")
+PLOT_REQUIREMENTS = HERE.parent / "python" / "requirements" / "plots.txt"
 NIXL = "nixl"
-BUILT_IN = (*DEFAULT, NIXL)
 NIXL_PACKAGE = "nixl-cu12"
+RUST = "moonrail-rust"
+RUST_PROGRAM = "MOONRAIL_RUST_ROWS"
+"""Names the program that measures the Rust API, where it is not in target/release."""
+RUST_NAMES = (*(case.name for case in SYNC[:2]), OWN_COST)
+
+API_GROUPS = ("plain", "mixed", "cold", "threads", "registration", "trace")
+GROUPS_OF = {
+    "moonrail": (*API_GROUPS, "managed", "pages", "peers"),
+    "moonrail-tcp": (*API_GROUPS, "peers"),
+    "genuine": (*API_GROUPS, "genuine"),
+    "moonrail-to-genuine": ("genuine",),
+    "genuine-to-moonrail": ("genuine",),
+    RUST: ("plain",),
+    NIXL: ("plain", "mixed"),
+}
+BUILT_IN = tuple(GROUPS_OF)
+DEFAULT = tuple(name for name in BUILT_IN if name != NIXL)
+CEILING_GROUPS = ("plain", "mixed", "managed", "pages", "cold", "genuine")
 RUN_SECONDS = 900
 """One engine's cases in one round."""
 
@@ -42,17 +61,41 @@ class Engine:
     command: list[str]
     variables: dict[str, str] = field(default_factory=dict)
     version: str = ""
-    plain: bool = False
-    """Whether it runs the plain transfers only."""
+    known_as: str = ""
+    """Which of BUILT_IN it is; empty for a command of the caller's, which runs engine_bench.py's cases."""
 
-    def keys(self, only: str) -> list[Key]:
+    @property
+    def takes_cpu(self) -> bool:
+        """Whether it can say what CPU it used."""
+        return self.known_as not in (RUST, NIXL)
+
+    def groups(self, wanted: Sequence[str]) -> list[str]:
+        """Those of the wanted groups that it runs."""
+        return [group for group in GROUPS_OF.get(self.known_as, API_GROUPS) if group in wanted]
+
+    def keys(self, groups: Sequence[str], only: str) -> list[Key]:
         """The rows to expect."""
-        return cases.transfer_keys(only) if self.plain else cases.engine_keys(only)
+        if self.known_as == RUST:
+            rows = [(name, op) for name in RUST_NAMES for op in (OPS if name != OWN_COST else ("write",))]
+            return [key for key in rows if only in key[0]]
+        return cases.keys(groups, only, self.most_registered)
 
-    def rows(self, only: str, flags: list[str]) -> Iterator[Row]:
+    @property
+    def most_registered(self) -> int:
+        """Buffers in one registration."""
+        return REGISTERED_AT_MOST.get(self.known_as, max(REGISTERED))
+
+    def rows(self, wanted: Sequence[str], only: str, flags: list[str]) -> Iterator[Row]:
         """Runs it once. What it did not print is a row with an error."""
+        groups = self.groups(wanted)
+        missing = dict.fromkeys(self.keys(groups, only)) if groups else {}
+        if not missing:
+            return
         arguments = [*self.command, *flags, *(["--only", only] if only else [])]
-        missing = dict.fromkeys(self.keys(only))
+        if self.known_as != RUST:
+            arguments += [word for group in groups for word in ("--group", group)]
+        if self.most_registered < max(REGISTERED):
+            arguments += ["--most-registered", str(self.most_registered)]
         with tempfile.TemporaryFile("w+") as log:
             lines, ending = run(arguments, os.environ | self.variables, log.fileno())
             log.seek(0)
@@ -70,13 +113,24 @@ class Ceilings:
 
     program: Path
 
-    def rows(self, only: str, quick: bool) -> Iterator[Row]:
+    def rows(self, wanted: Sequence[str], only: str, quick: bool) -> Iterator[Row]:
         """Runs it once; the rows name the ceiling that they are of."""
-        wanted = "".join(
-            f"{case.size} {case.count} {case.measured(quick)} {case.name}\n" for case in cases.chosen(only)
-        )
+        groups = [group for group in CEILING_GROUPS if group in wanted]
+        lines = []
+        for case in cases.chosen(groups, only):
+            memory = "huge" if case in COLLAPSED else case.memory
+            lines.append(f"{case.count} {case.measured(quick)} {memory} {case.before} {case.name}")
+            requests = zip(case.lengths, case.sources, case.targets, strict=True)
+            lines += [f"{length} {source} {target}" for length, source, target in requests]
+        if not lines:
+            return
         done = subprocess.run(
-            [str(self.program)], input=wanted, stdout=subprocess.PIPE, text=True, timeout=RUN_SECONDS, check=True
+            [str(self.program)],
+            input="\n".join([*lines, ""]),
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=RUN_SECONDS,
+            check=True,
         )
         yield from filter(None, map(parse, done.stdout.splitlines()))
 
@@ -105,7 +159,7 @@ def engine(specification: str) -> Engine:
         command = match[2]
     if (command or name) in BUILT_IN:
         known = built_in(command or name)
-        return Engine(name, known.command, known.variables | variables, known.version, known.plain)
+        return replace(known, name=name, variables=known.variables | variables)
     if not command:
         raise Unavailable(f"engine {name!r} is not one of {', '.join(BUILT_IN)}; others need NAME=COMMAND")
     return Engine(name, shlex.split(command), variables)
@@ -113,17 +167,39 @@ def engine(specification: str) -> Engine:
 
 def built_in(name: str) -> Engine:
     """An engine that needs no more than its name."""
+    if name == NIXL:
+        python, version = nixl()
+        return Engine(name, [str(python), str(HERE / "nixl_bench.py")], {}, version, name)
+    if name == RUST:
+        return Engine(name, [str(rust_program())], {}, importlib.metadata.version("moonrail"), name)
     bench = str(HERE / "engine_bench.py")
-    if name in ("moonrail", "moonrail-tcp"):
-        python = environments.moonrail(Path(sys.executable)).python
-        version = importlib.metadata.version("moonrail")
-        paths = {"MOONRAIL_PATHS": "tcp"} if name == "moonrail-tcp" else {}
-        return Engine(name, [str(python), bench], {"MOONRAIL_AS_MOONCAKE": "1"} | paths, version)
+    near, _, far = name.partition("-to-")
+    python, variables, version = home(near)
+    if far:
+        far_python, far_variables, far_version = home(far)
+        variables = variables | {FAR: json.dumps({"python": str(far_python), "variables": far_variables})}
+        version = f"{version} to {far_version}"
+    return Engine(name, [str(python), bench], variables, version, name)
+
+
+def home(name: str) -> tuple[Path, dict[str, str], str]:
+    """An engine's interpreter, its variables, and its release."""
     if name == "genuine":
-        home = environments.genuine(environments.LATEST)
-        return Engine(name, [str(home.python), bench], {"PYTHONPATH": str(numpy_folder())}, environments.LATEST)
-    python, version = nixl()
-    return Engine(name, [str(python), str(HERE / "nixl_bench.py")], {}, version, plain=True)
+        python = environments.genuine(environments.LATEST).python
+        return python, {"PYTHONPATH": str(numpy_folder()), "MOONRAIL_AS_MOONCAKE": ""}, environments.LATEST
+    python = environments.moonrail(Path(sys.executable)).python
+    paths = {"MOONRAIL_PATHS": "tcp"} if name == "moonrail-tcp" else {}
+    variables = {"MOONRAIL_AS_MOONCAKE": "1", "PYTHONPATH": ""} | paths
+    return python, variables, importlib.metadata.version("moonrail")
+
+
+def rust_program() -> Path:
+    """What measures the Rust API."""
+    named = os.environ.get(RUST_PROGRAM)
+    program = Path(named) if named else HERE.parent / "target" / "release" / "rust-rows"
+    if not program.exists():
+        raise Unavailable(f"{program} is missing: cargo build --release --package moonrail-benches --bin rust-rows")
+    return program
 
 
 def numpy_folder() -> Path:
@@ -151,6 +227,21 @@ def nixl() -> tuple[Path, str]:
             (home / ".complete").touch()
     asked = f"import importlib.metadata as m; print(m.version({NIXL_PACKAGE!r}))"
     return python, subprocess.run([str(python), "-c", asked], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def plotter() -> Path:
+    """An interpreter that can draw."""
+    wanted = PLOT_REQUIREMENTS.read_text(encoding="utf-8")
+    home = CACHE / "plots"
+    stamp = home / ".complete"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with environments.exclusive(CACHE / ".lock"):
+        if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
+            shutil.rmtree(home, ignore_errors=True)
+            environments.command([sys.executable, "-m", "venv", str(home)], f"cannot make the environment {home}")
+            pip(home / "bin" / "python", ["--requirement", str(PLOT_REQUIREMENTS)])
+            stamp.write_text(wanted, encoding="utf-8")
+    return home / "bin" / "python"
 
 
 def pip(python: Path, arguments: list[str]) -> None:

@@ -6,24 +6,23 @@ Must not know any engine: whoever starts it registers the memory.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import resource
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
-from benches.cases import POOL, Case
+from benches.cases import Case
+from benches.memory import Pool, drop, flush, huge_share
 
-Pool = npt.NDArray[np.uint8]
-
-
-def new_pool(length: int = POOL) -> Pool:
-    """Memory with every page touched."""
-    return np.full(length, 7, dtype=np.uint8)
+FAR = "BENCH_FAR"
+"""Names another interpreter and environment for the far end, as JSON: {"python": PATH, "variables": {...}}."""
 
 
 def pattern(seed: int, length: int) -> Pool:
@@ -37,20 +36,33 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def serve(pool: Pool, *words: object) -> NoReturn:
-    """Says READY with the words, then answers questions about the memory until the other end is gone."""
+def serve(words: list[object], memory: Callable[[str], Pool]) -> NoReturn:
+    """Says READY with the words, then answers questions about the memory of the kind last asked for, until the other end
+    is gone."""
     print("READY", *words, flush=True)
+    pool = np.empty(0, dtype=np.uint8)
     for line in sys.stdin:
-        question, *numbers = line.split()
-        length, seed = ([int(number) for number in numbers] + [0, 0])[:2]
+        question, *rest = line.split()
+        if question == "memory":
+            pool = memory(rest[0])
+            print("ANSWER", pool.ctypes.data, flush=True)
+            continue
+        length, seed = ([int(number) for number in rest] + [0, 0])[:2]
         if question == "clear":
             pool[:length] = 0
             answer = "cleared"
         elif question == "fill":
             pool[:length] = pattern(seed, length)
             answer = "filled"
+        elif question == "drop":
+            drop(pool, length)
+            answer = "dropped"
+        elif question == "flush":
+            answer = str(flush())
         elif question == "digest":
             answer = hashlib.sha256(pool[:length].data).hexdigest()
+        elif question == "huge":
+            answer = str(huge_share(pool))
         elif question == "cpu":
             answer = str(cpu_seconds())
         else:
@@ -62,18 +74,24 @@ def serve(pool: Pool, *words: object) -> NoReturn:
 class Far:
     """The far end as the initiator sees it."""
 
-    def __init__(self, script: str) -> None:
-        """Starts `script --target` with this interpreter."""
-        command = [sys.executable, str(Path(script).resolve()), "--target"]
+    def __init__(self, script: str, *arguments: str, variables: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Starts `script --target` with this interpreter, or with the one that the environment names."""
+        other = json.loads(os.environ.get(FAR, "{}"))
+        command = [other.get("python", sys.executable), str(Path(script).resolve()), "--target", *arguments]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, **other.get("variables", {}), **variables},
         )
         self.words = self._line("READY")
 
-    def ask(self, question: str, *numbers: int) -> str:
+    def ask(self, question: str, *words: object) -> str:
         """The answer to a question."""
         assert self.process.stdin is not None
-        self.process.stdin.write(" ".join([question, *map(str, numbers)]) + "\n")
+        self.process.stdin.write(" ".join([question, *map(str, words)]) + "\n")
         self.process.stdin.flush()
         return self._line("ANSWER")[0]
 
@@ -102,12 +120,26 @@ def prepare(case: Case, op: str, pool: Pool, far: Far) -> None:
         far.ask("fill", case.total, case.seed(op))
 
 
+def between(case: Case, op: str, pool: Pool, far: Far) -> None:
+    """What the case wants done before each call."""
+    if case.before == "flushed":
+        far.ask("flush")
+        flush()
+    elif case.before == "untouched" and op == "write":
+        far.ask("drop", case.total)
+    elif case.before == "untouched":
+        drop(pool, case.total)
+
+
 def arrived(case: Case, op: str, pool: Pool, far: Far) -> bool:
     """Whether each request's bytes are where they belong."""
-    sent = pattern(case.seed(op), case.total).reshape(case.count, case.size)
-    order = np.array(case.targets()) // case.size
-    if op == "read":
-        return bool(np.array_equal(pool[: case.total].reshape(case.count, case.size), sent[order]))
+    sent = pattern(case.seed(op), case.total)
     expected = np.empty_like(sent)
-    expected[order] = sent
+    for source, target, length in zip(case.sources, case.targets, case.lengths, strict=True):
+        if op == "write":
+            expected[target : target + length] = sent[source : source + length]
+        else:
+            expected[source : source + length] = sent[target : target + length]
+    if op == "read":
+        return bool(np.array_equal(pool[: case.total], expected))
     return far.ask("digest", case.total) == hashlib.sha256(expected.data).hexdigest()

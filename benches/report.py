@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 from benches.cases import Key
-from benches.table import Table
+from benches.table import Cell, Table
 
 RATIOS = (
-    ("moonrail-tcp", "genuine"),
     ("moonrail-tcp", "ceiling tcp"),
-    ("moonrail", "genuine"),
+    ("moonrail-tcp", "genuine"),
     ("moonrail", "ceiling cma"),
+    ("moonrail", "ceiling map"),
     ("moonrail", "nixl"),
+    ("moonrail", "genuine"),
+    ("moonrail-rust", "ceiling cma"),
+    ("moonrail-to-genuine", "genuine"),
+    ("genuine-to-moonrail", "genuine"),
 )
 """Time over time, where both were measured."""
 
@@ -32,12 +37,15 @@ class Run:
     @property
     def headline(self) -> str:
         """What the numbers are."""
-        return f"microseconds a call, {self.table.keep} of {self.rounds} rounds' medians; lower is better"
+        kept = f"{self.table.keep} of {self.rounds} rounds' medians" if self.rounds > 1 else "median of one round"
+        return f"microseconds a call where nothing else is said, {kept}; lower is better"
 
 
 def as_text(run: Run) -> str:
     """For a terminal."""
     parts = [run.headline, aligned(grid(run))]
+    if ratios := ratio_grid(run):
+        parts += ["", "ratios of the times", aligned(ratios)]
     if shares := crowd_grid(run):
         parts += ["", "rate of all threads over one thread's", aligned(shares)]
     if used := cpu_grid(run):
@@ -58,12 +66,9 @@ def as_markdown(run: Run) -> str:
         f"{run.headline}.",
         "",
     ]
-    pairs = [pair for pair in RATIOS if set(pair) <= set(run.table.engines)]
-    rows = grid(run)
-    rows[0] += [f"{over}/{under}" for over, under in pairs]
-    for row, key in zip(rows[1:], run.table.cells, strict=True):
-        row += [shown(run.table.ratio(key, *pair), ".2f") for pair in pairs]
-    parts.append(piped(rows))
+    parts.append(piped(grid(run)))
+    if ratios := ratio_grid(run):
+        parts += ["", "Ratios of the times:", "", piped(ratios)]
     if shares := crowd_grid(run):
         parts += ["", "Rate of all threads over one thread's:", "", piped(shares)]
     if used := cpu_grid(run):
@@ -75,30 +80,50 @@ def as_markdown(run: Run) -> str:
 
 def as_json(run: Run) -> str:
     """For programs: every round's row too."""
-    rows = [
-        {
-            "case": case,
-            "op": op,
-            "engines": {
-                name: {
-                    "us": run.table.us((case, op), name),
-                    "error": cell.error,
-                    "rounds": [{k: v for k, v in asdict(row).items() if v is not None} for row in cell.rows],
-                }
-                for name, cell in cells.items()
-            },
-        }
-        for (case, op), cells in run.table.cells.items()
-    ]
+    lines = []
+    for (case, op), cells in run.table.cells.items():
+        engines = {name: figures(run, (case, op), name, cell) for name, cell in cells.items()}
+        lines.append(
+            json.dumps({"case": case, "op": op, "unit": run.table.unit((case, op)) or "us", "engines": engines})
+        )
     about = {"command": run.command, "machine": run.machine, "versions": run.versions}
-    return json.dumps(about | {"rounds": run.rounds, "keep": run.table.keep, "rows": rows}, indent=1) + "\n"
+    head = json.dumps(about | {"rounds": run.rounds, "keep": run.table.keep}, indent=1)[:-2]
+    rows = ",\n  ".join(lines)
+    return f'{head},\n "rows": [\n  {rows}\n ]\n}}\n'
+
+
+def figures(run: Run, key: Key, name: str, cell: Cell) -> dict[str, Any]:
+    """What is kept of one engine in one case."""
+    found: dict[str, Any] = {"figure": run.table.us(key, name), "rounds": [row.figure for row in cell.rows]}
+    if cell.error is not None:
+        found["error"] = cell.error
+    if size := next((row.bytes for row in cell.rows if row.bytes is not None), None):
+        found["bytes"] = size
+    return found
 
 
 def grid(run: Run) -> list[list[str]]:
     """A heading, then one line a case and direction."""
     engines = run.table.engines
-    lines = [[f"{key[0]} {key[1]}", *(figure(run, key, name) for name in engines)] for key in run.table.cells]
+    lines = [[title(run, key), *(figure(run, key, name) for name in engines)] for key in run.table.cells]
     return [["case", *engines], *lines]
+
+
+def title(run: Run, key: Key) -> str:
+    """The name of a line."""
+    unit = run.table.unit(key)
+    return f"{key[0]} {key[1]}" + (f", {unit}" if unit else "")
+
+
+def ratio_grid(run: Run) -> list[list[str]]:
+    """What of RATIOS can be said, where anything can."""
+    pairs = [pair for pair in RATIOS if set(pair) <= set(run.table.engines)]
+    lines = []
+    for key in run.table.cells:
+        ratios = [run.table.ratio(key, *pair) for pair in pairs]
+        if any(ratio is not None for ratio in ratios):
+            lines.append([title(run, key), *(shown(ratio, ".2f") for ratio in ratios)])
+    return [["case", *(f"{over}/{under}" for over, under in pairs)], *lines] if lines else []
 
 
 def cpu_grid(run: Run) -> list[list[str]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Row:
-    """A case in one direction. One that failed has `error`, and is never left out."""
+    """A case and what was done. One that failed has `error`, and is never left out."""
 
     case: str
     op: str
@@ -26,6 +26,9 @@ class Row:
     bytes: int | None = None
     cpu_s_per_gb: float | None = None
     """CPU seconds of both processes a gigabyte."""
+    value: float | None = None
+    """The figure of a row that is not a time, in `unit`; less is better."""
+    unit: str | None = None
     engine: str | None = None
     """Set only by programs that measure several things."""
 
@@ -35,8 +38,13 @@ class Row:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The case and the direction."""
+        """The case and what was done."""
         return self.case, self.op
+
+    @property
+    def figure(self) -> float | None:
+        """What the row is about."""
+        return self.value if self.value is not None else self.median_us
 
 
 def timed(case: str, op: str, seconds: Sequence[float], requests: int, size: int, cpu: float | None = None) -> Row:

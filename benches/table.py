@@ -27,11 +27,24 @@ class Cell:
         return next((row.error for row in self.rows if row.error is not None), None)
 
     def us(self, keep: Keep) -> float | None:
-        """Microseconds a call: of the rounds' medians, the best (a shared machine only ever adds time) or the middle."""
-        medians = [row.median_us for row in self.rows if row.median_us is not None]
-        if self.error is not None or not medians:
+        """Microseconds a call, or the figure that the row has instead."""
+        return self._kept([row.figure for row in self.rows], keep)
+
+    def each(self, keep: Keep) -> float | None:
+        """Microseconds a request."""
+        return self._kept([row.us_per_request for row in self.rows], keep)
+
+    @property
+    def unit(self) -> str | None:
+        """Of a figure that is not a time."""
+        return next((row.unit for row in self.rows if row.unit is not None), None)
+
+    def _kept(self, figures: list[float | None], keep: Keep) -> float | None:
+        """Of the rounds' figures, the best (a shared machine only ever adds time) or the middle."""
+        known = [figure for figure in figures if figure is not None]
+        if self.error is not None or not known:
             return None
-        return min(medians) if keep == "best" else statistics.median(medians)
+        return min(known) if keep == "best" else statistics.median(known)
 
     @property
     def cpu(self) -> float | None:
@@ -61,6 +74,15 @@ class Table:
         cell = self.cells.get(key, {}).get(engine)
         return cell.us(self.keep) if cell else None
 
+    def each(self, key: Key, engine: str) -> float | None:
+        """Microseconds a request, if that engine has a figure there."""
+        cell = self.cells.get(key, {}).get(engine)
+        return cell.each(self.keep) if cell else None
+
+    def unit(self, key: Key) -> str | None:
+        """Of figures that are not times."""
+        return next((cell.unit for cell in self.cells.get(key, {}).values() if cell.unit is not None), None)
+
     def error(self, key: Key, engine: str) -> str | None:
         """Why there is none, if it failed."""
         cell = self.cells.get(key, {}).get(engine)
@@ -71,16 +93,19 @@ class Table:
         top, bottom = self.us(key, over), self.us(key, under)
         return top / bottom if top is not None and bottom else None
 
-    def share(self, name: str, alone: str, op: str, engine: str) -> float | None:
-        """All threads' rate over one thread's."""
-        together, one = self.us((name, op), engine), self.us((alone, op), engine)
-        return one / together if one is not None and together else None
-
     def shares(self) -> list[tuple[str, dict[str, float | None]]]:
-        """Of each crowd that was run: its name and direction, and each engine's share."""
-        return [
-            (f"{crowd.name} {op}", {engine: self.share(crowd.name, crowd.alone, op, engine) for engine in cells})
-            for crowd in CROWDS
-            for op in OPS
-            if (cells := self.cells.get((crowd.name, op))) and (crowd.alone, op) in self.cells
-        ]
+        """Of each number of threads: the crowd's name and what is done, and each engine's rate over one thread's."""
+        found = []
+        for crowd in CROWDS:
+            for threads in crowd.threads:
+                for op in OPS if threads > 1 else ():
+                    together, alone = (crowd.name(threads), op), (crowd.name(1), op)
+                    if engines := [name for name in self.cells.get(together, {}) if self.us(alone, name) is not None]:
+                        shares = {name: self.over(alone, together, name) for name in engines}
+                        found.append((f"{together[0]} {op}", shares))
+        return found
+
+    def over(self, over: Key, under: Key, engine: str) -> float | None:
+        """One engine's time in one case over its time in another."""
+        top, bottom = self.us(over, engine), self.us(under, engine)
+        return top / bottom if top is not None and bottom else None

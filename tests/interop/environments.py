@@ -54,6 +54,10 @@ class Release:
     """Whether its 2 GiB of managed memory is registered from the start, before any buffer of the user's."""
     notified_with_server: bool = True
     """Whether it opens its handshake port when there is a metadata server; without, notifications cannot come."""
+    package: str = PACKAGE
+    """The distribution that it is installed from."""
+    keeps_connections: bool = True
+    """Whether a data connection serves more than one request."""
 
     @property
     def genuine(self) -> bool:
@@ -75,6 +79,7 @@ RELEASES = {
             ipv6=False,
             slab_at_start=True,
             notified_with_server=False,
+            keeps_connections=False,
         ),
         Release(
             "0.3.9",
@@ -82,6 +87,7 @@ RELEASES = {
             has_send_probe=False,
             answers_probe=False,
             pool_switch=False,
+            keeps_connections=False,
         ),
         Release("0.3.10.post2", data_protocol=1, has_send_probe=False),
         Release("0.3.11.post1", data_protocol=1),
@@ -90,6 +96,20 @@ RELEASES = {
     )
 }
 LATEST = "0.3.13.post1"
+
+OLD = Release(
+    "0.3.3.post2",
+    data_protocol=1,
+    has_send_probe=False,
+    answers_probe=False,
+    pool_switch=False,
+    ipv6=False,
+    slab_at_start=True,
+    package="mooncake-transfer-engine",
+    keeps_connections=False,
+)
+"""The release that has no batched calls. It serves data on its handshake port + 1 and looks for it there at its peers, so
+it meets only its like: it is not a part of the matrix."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +126,10 @@ class Environment:
 
 def genuine(release: str) -> Environment:
     """The environment of a genuine release, made if it is not there."""
-    if release not in RELEASES:
-        raise Unavailable(f"release {release} is not one of {', '.join(RELEASES)}")
+    known = RELEASES | {OLD.name: OLD}
+    if release not in known:
+        raise Unavailable(f"release {release} is not one of {', '.join(known)}")
+    package = known[release].package
     require_system_libraries()
     home = CACHE / release
     python = home / "bin" / "python"
@@ -119,13 +141,13 @@ def genuine(release: str) -> Environment:
             command([sys.executable, "-m", "venv", str(home)], f"cannot make the environment {home}")
             install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
             command(
-                [*install, "--only-binary", ":all:", f"{PACKAGE}=={release}"],
-                f"cannot install {PACKAGE}=={release} for Python {sys.version_info[0]}.{sys.version_info[1]}",
+                [*install, "--only-binary", ":all:", f"{package}=={release}"],
+                f"cannot install {package}=={release} for Python {sys.version_info[0]}.{sys.version_info[1]}",
             )
             if not imports(python, "mooncake.engine"):
-                raise Unavailable(f"{PACKAGE}=={release} is installed in {home}, but cannot be imported")
+                raise Unavailable(f"{package}=={release} is installed in {home}, but cannot be imported")
             stamp.touch()
-    return Environment(RELEASES[release], python)
+    return Environment(known[release], python)
 
 
 def moonrail(named: Path | None = None) -> Environment:

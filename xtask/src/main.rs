@@ -7,7 +7,10 @@
 mod bench;
 mod cargo_tools;
 mod demo;
+mod faults;
 mod fuzz;
+mod generate;
+mod instructions;
 mod interop;
 mod process;
 mod system;
@@ -51,12 +54,15 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
-    /// Measure against the machine's ceilings and other engines (benches/compare.py)
+    /// Measure against the machine's ceilings and other engines (benches/compare.py); `bench parts`: the Criterion benches
     Bench {
-        /// Fail where a bound of the project is not met
+        /// Run all that benches/gate.txt has bounds for, and fail where one is not met
         #[arg(long)]
         gate: bool,
-        /// Passed to benches/compare.py as they are
+        /// Write the figures and plots of docs/performance/ anew
+        #[arg(long)]
+        plots: bool,
+        /// Passed to benches/compare.py as they are; after `parts`, to `cargo bench`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         args: Vec<String>,
     },
@@ -68,6 +74,24 @@ enum Command {
         /// Targets to run (default: all)
         #[arg(value_name = "TARGET")]
         targets: Vec<String>,
+    },
+    /// Run the fault suite: seeded schedules over real processes that are killed, stopped, cut off and starved
+    Faults {
+        /// --seeds FROM..TO, --seed N, --times N, --sets N, --messages, --show; `--help` explains them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        args: Vec<String>,
+    },
+    /// Run many peers for a long time while some die and return every second
+    Soak {
+        /// --minutes N, --peers N, --deaths N; `--help` explains them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        args: Vec<String>,
+    },
+    /// Write the codes and tables that are made from the error reference (crates/reference/records)
+    Generate {
+        /// Write nothing; fail where a file is not current
+        #[arg(long)]
+        check: bool,
     },
     /// Run Moonrail against genuine Mooncake releases, both ways (tests/interop/run.py)
     Interop {
@@ -91,8 +115,11 @@ fn main() -> ExitCode {
                 println!("{}", wheel.display());
             }
         }),
-        Command::Bench { gate, args } => bench::run(&workspace, gate, &args),
+        Command::Bench { gate, plots, args } => bench::run(&workspace, gate, plots, &args),
         Command::Fuzz { seconds, targets } => fuzz::run(&workspace, seconds, &targets),
+        Command::Faults { args } => faults::run(&workspace, "run", &args),
+        Command::Soak { args } => faults::run(&workspace, "soak", &args),
+        Command::Generate { check } => generate::run(&workspace, check),
         Command::Interop { release, args } => interop::run(&workspace, &release, &args),
     };
     match result {

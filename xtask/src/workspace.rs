@@ -31,6 +31,11 @@ impl Workspace {
         if path.exists() { Ok(path) } else { Err(format!("{relative} is missing from this checkout")) }
     }
 
+    /// Where cargo puts what it builds.
+    pub(crate) fn target(&self) -> PathBuf {
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| self.path("target"), |dir| self.root.join(dir))
+    }
+
     /// A path for what can be made again; git ignores all of it.
     pub(crate) fn cache(&self, relative: &str) -> Result<PathBuf, String> {
         let cache = self.root.join(".cache");

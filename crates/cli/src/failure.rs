@@ -6,8 +6,10 @@ use moonrail::{Code, Error};
 
 /// Exit code of wrong arguments.
 pub(crate) const USAGE: i32 = 2;
-const FAILED: i32 = 1;
-const UNREACHABLE: i32 = 3;
+/// Exit code of an operation that failed.
+pub(crate) const FAILED: i32 = 1;
+/// Exit code of a peer that cannot be reached.
+pub(crate) const UNREACHABLE: i32 = 3;
 /// What a shell reports for a program ended by SIGPIPE.
 const CLOSED_PIPE: i32 = 141;
 

@@ -4,13 +4,17 @@
 //! Must not know: anything below the engine's public API.
 
 mod bench;
+mod capabilities;
 mod completions;
 mod demo;
+mod doctor;
 mod endpoint;
+mod explain;
 mod failure;
 mod metadata_server;
 mod output;
 mod ping;
+mod reference;
 mod serve;
 mod signals;
 mod size;
@@ -43,6 +47,14 @@ enum Command {
     Ping(ping::Args),
     /// Run a metadata server for engines that are not peer-to-peer, Mooncake's too
     MetadataServer(metadata_server::Args),
+    /// Say what an error means and what mends it: a code, a message, or every known message of a log
+    Explain(explain::Args),
+    /// Write the error reference as a static site
+    Reference(reference::Args),
+    /// Print what this build can do on this machine
+    Capabilities(capabilities::Args),
+    /// Find what will go wrong before anything is started: on this host, or between engines that run
+    Doctor(doctor::Args),
     /// Move the KV cache of real requests between two processes and compare every byte
     Demo(demo::Args),
     /// Print the completion script of a shell
@@ -66,7 +78,8 @@ impl Command {
 /// Runs the command line `args` (the program's name first) and returns its exit code. Output goes to this process's
 /// standard output and error; what stays empty on errors is the former.
 ///
-/// Codes: 0 success, 1 the operation failed, 2 wrong usage, 3 the peer cannot be reached, 141 nobody reads the output.
+/// Codes: 0 success, 1 the operation failed or the doctor found a problem, 2 wrong usage, 3 the peer cannot be reached,
+/// 141 nobody reads the output.
 #[must_use]
 pub fn run(args: Vec<OsString>) -> i32 {
     let program = demo::Program::of(args.first());
@@ -77,7 +90,7 @@ pub fn run(args: Vec<OsString>) -> i32 {
     log_warnings();
     let outcome = dispatch(command, &program, &mut Output::stdout());
     match outcome {
-        Ok(()) => 0,
+        Ok(code) => code,
         Err(failure) => {
             failure.report(&mut io::stderr().lock());
             failure.exit_code()
@@ -85,19 +98,24 @@ pub fn run(args: Vec<OsString>) -> i32 {
     }
 }
 
-fn dispatch(command: Command, program: &demo::Program, out: &mut Output) -> Result<(), Failure> {
+fn dispatch(command: Command, program: &demo::Program, out: &mut Output) -> Result<i32, Failure> {
     if !command.stops_tidily() {
         signals::end_on_interrupt();
     }
-    match command {
+    let done = match command {
+        Command::Doctor(args) => return doctor::run(&args, out),
+        Command::Capabilities(args) => capabilities::run(&args, out),
         Command::Serve(args) => serve::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),
         Command::Ping(args) => ping::run(&args, out),
         Command::MetadataServer(args) => metadata_server::run(&args, out),
+        Command::Explain(args) => explain::run(&args, out),
+        Command::Reference(args) => reference::run(&args, out),
         Command::Demo(args) => demo::run(&args, program, out),
         Command::Completions(args) => completions::run(&args, out),
         Command::DemoWorker => demo::run_worker(),
-    }
+    };
+    done.map(|()| 0)
 }
 
 /// Help and version, which are no errors, or what is wrong with the arguments.

@@ -34,6 +34,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     } else {
         out.line(format_args!("metadata server {url}"))?;
         out.line(format_args!("listening on {}; stop with Ctrl-C", server.local_addr()))?;
+        out.line(format_args!("error reference {}errors", url.trim_end_matches("metadata")))?;
     }
     stop.wait();
     server.stop();

@@ -184,7 +184,7 @@ fn legacy(probe: &ProbeReport) -> &'static str {
     if probe.legacy { " (to a metadata request: the peer is too old to know probes)" } else { "" }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     match Duration::try_from_secs_f64(seconds) {
         Ok(duration) if duration <= Duration::from_secs(3600) && !duration.is_zero() => Ok(duration),

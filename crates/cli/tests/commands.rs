@@ -47,7 +47,9 @@ fn a_benchmark_that_does_not_fit_says_what_does_not() {
 fn version_help_and_completions_are_printed() {
     assert_eq!(stdout(&finish(&["--version"])), format!("moonrail {}\n", env!("CARGO_PKG_VERSION")));
     let help = stdout(&finish(&["--help"]));
-    for command in ["serve", "bench", "ping", "metadata-server", "demo", "completions"] {
+    for command in
+        ["serve", "bench", "ping", "metadata-server", "explain", "reference", "demo", "completions"]
+    {
         assert!(help.contains(command), "{command}");
     }
     assert!(!help.contains("demo-worker"));
@@ -189,4 +191,103 @@ fn a_reader_that_leaves_is_no_panic() {
         assert!(!stderr(&output).contains("panicked"), "{args:?}: {}", stderr(&output));
         assert!(matches!(code(&output), 0 | 141), "{args:?}: {}", code(&output));
     }
+}
+
+#[test]
+fn a_code_a_number_and_a_message_are_explained() {
+    for (asked, expected) in [
+        ("PEER_GONE", "PEER_GONE peer <peer>"),
+        ("-102", "-102 ERR_SOCKET"),
+        (
+            "Mooncake's batch register requires a newer version of mooncake-transfer-engine.",
+            "batch register requires",
+        ),
+    ] {
+        let output = finish(&["explain", asked]);
+        assert_eq!(code(&output), 0, "{asked}: {}", stderr(&output));
+        let text = stdout(&output);
+        assert!(text.contains(expected), "{asked}: {text}");
+        for part in ["Cause: ", "Fix:   ", "Solutions:\n  1. ", "Trigger: "] {
+            assert!(text.contains(part), "{asked}: {text}");
+        }
+    }
+    let value = json(&finish(&["explain", "--json", "PEER_GONE"]));
+    assert_eq!(value["found"][0]["slug"], "moonrail-peer-gone");
+    // Unquoted words are one message, and the flag may stand behind them.
+    let value =
+        json(&finish(&["explain", "the", "peer", "rejected", "Notify", "rejected", "by", "x", "--json"]));
+    assert_eq!(value["found"][0]["slug"], "mooncake-notify-rejected");
+}
+
+#[test]
+fn an_unknown_message_has_neighbours_and_an_exit_code() {
+    let output = finish(&["explain", "my queue of notifications overflows"]);
+    assert_eq!(code(&output), 1);
+    assert!(stdout(&output).contains("The nearest by its words"), "{}", stdout(&output));
+    assert!(stderr(&output).contains("no record of this message"), "{}", stderr(&output));
+    assert_eq!(code(&finish(&["explain"])), 2);
+    assert_eq!(code(&finish(&["explain", "X", "--log", "y"])), 2);
+}
+
+#[test]
+fn a_log_is_explained_from_a_file_and_from_standard_input() {
+    use std::io::Write;
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("prefill.log");
+    let log = "moonrail WARNING batch_transfer_sync_write returned -1: PEER_GONE peer 127.0.0.1:15001 (transfer, retry unsafe): \
+               the peer's process, or its engine, has ended [moonrail explain PEER_GONE]\nFailed to send kv chunk of 7 to 10.0.0.2:99\n\
+               Decode instance could be dead, remote mooncake session 127.0.0.1:15001 is not alive\n";
+    std::fs::write(&file, log).unwrap();
+    let output = finish(&["explain", "--log", file.to_str().unwrap()]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let text = stdout(&output);
+    let places: Vec<usize> = ["PEER_GONE peer", "Failed to send kv chunk", "Decode instance could be dead"]
+        .map(|what| text.find(what).unwrap())
+        .into();
+    assert!(places.is_sorted(), "{text}");
+    assert!(
+        text.contains("follows from something else: line 2")
+            && text.contains("Look first at: line 1: PEER_GONE"),
+        "{text}"
+    );
+
+    let mut child = moonrail(&["explain", "--log", "-", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(log.as_bytes()).unwrap();
+    let value = json(&child.wait_with_output().unwrap());
+    assert_eq!(value["lines"], 3);
+    assert_eq!(value["found"].as_array().unwrap().len(), 3);
+    assert_eq!(value["firstCause"], value["found"][0]["id"]);
+
+    std::fs::write(&file, "all is well\n").unwrap();
+    assert_eq!(code(&finish(&["explain", "--log", file.to_str().unwrap()])), 1);
+    let missing = finish(&["explain", "--log", "/no/such/file"]);
+    assert_eq!(code(&missing), 1);
+    assert!(stderr(&missing).contains("/no/such/file"));
+}
+
+#[test]
+fn an_error_prints_its_code_and_the_command_that_explains_it() {
+    let peer = format!("127.0.0.1:{}", dead_port());
+    let ping = finish(&["ping", &peer]);
+    let text = stderr(&ping);
+    let told = text.split_once("[moonrail explain ").unwrap().1.split_once(']').unwrap().0;
+    assert_eq!(told, "PEER_UNREACHABLE");
+    assert_eq!(code(&finish(&["explain", told])), 0);
+    let whole = finish(&["explain", text.trim()]);
+    assert_eq!(code(&whole), 0, "{}", stderr(&whole));
+}
+
+#[test]
+fn the_reference_is_exported() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = folder.path().join("site");
+    let value = json(&finish(&["reference", "export", site.to_str().unwrap(), "--json"]));
+    assert!(value["files"].as_u64().unwrap() > 200);
+    assert!(site.join("index.html").exists());
+    assert_eq!(code(&finish(&["reference", "export", "/proc/nosuch"])), 1);
 }

@@ -1,7 +1,8 @@
 //! Work that must not run on the caller's thread: background batches and the fetching of descriptors.
 //!
 //! Owns an elastic set of threads: none while nothing is submitted, one for each job that is running, gone
-//! after they were idle for a while. A job that waits for a stopped peer therefore never delays another's.
+//! after they were idle for a while. A job that waits for a stopped peer therefore never delays another's, and a job
+//! that others wait for ([`Background::run_awaited`]) never waits for a thread: those who have one may be its waiters.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -63,23 +64,54 @@ impl Background {
         }
         state.threads += 1;
         drop(state);
-        let shared = Arc::clone(&self.shared);
-        let spawned = thread::Builder::new()
-            .name("moonrail-work".to_owned())
-            .stack_size(STACK)
-            .spawn(move || work(&shared));
-        if spawned.is_err() {
+        if self.spawn(None).is_err() {
             let mut state = self.shared.state.lock();
             state.threads -= 1;
             if state.threads == 0
                 && let Some(job) = state.jobs.pop_front()
             {
                 drop(state);
-                if let Some(wake) = job() {
-                    wake();
-                }
+                run_here(job);
             }
         }
+    }
+
+    /// Runs `job` at once: on an idle thread, else on a new one, whatever the limit, else on the calling thread. For jobs
+    /// that other jobs wait for.
+    pub(crate) fn run_awaited(&self, job: Job) {
+        let mut state = self.shared.state.lock();
+        if state.idle > state.jobs.len() {
+            state.jobs.push_front(job);
+            drop(state);
+            self.shared.wake.notify_one();
+            return;
+        }
+        state.threads += 1;
+        drop(state);
+        let slot = Arc::new(Mutex::new(Some(job)));
+        if self.spawn(Some(Arc::clone(&slot))).is_err() {
+            self.shared.state.lock().threads -= 1;
+            if let Some(job) = slot.lock().take() {
+                run_here(job);
+            }
+        }
+    }
+
+    /// Starts a thread, already counted, that begins with the job in the slot.
+    fn spawn(&self, first: Option<Arc<Mutex<Option<Job>>>>) -> std::io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let builder = thread::Builder::new().name("moonrail-work".to_owned()).stack_size(STACK);
+        let started = builder.spawn(move || {
+            let first = first.and_then(|slot| slot.lock().take());
+            work(&shared, first);
+        });
+        started.map(drop)
+    }
+}
+
+fn run_here(job: Job) {
+    if let Some(wake) = job() {
+        wake();
     }
 }
 
@@ -93,7 +125,7 @@ impl Background {
     ) -> Result<T, Stop> {
         let slot = Arc::new((Mutex::new(None), Condvar::new()));
         let filled = Arc::clone(&slot);
-        self.run(Box::new(move || {
+        self.run_awaited(Box::new(move || {
             let result = job();
             Some(Box::new(move || {
                 *filled.0.lock() = Some(result);
@@ -124,10 +156,10 @@ impl Drop for Background {
     }
 }
 
-fn work(shared: &Shared) {
+fn work(shared: &Shared, mut first: Option<Job>) {
     let mut state = shared.state.lock();
     loop {
-        if let Some(job) = state.jobs.pop_front() {
+        if let Some(job) = first.take().or_else(|| state.jobs.pop_front()) {
             drop(state);
             // A panic in a job is a defect; it must not take the thread's place in the count with it.
             let wake = std::panic::catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|_| {
@@ -155,4 +187,36 @@ fn work(shared: &Shared) {
         }
     }
     state.threads -= 1;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_job_that_all_others_wait_for_gets_a_thread() {
+        let background = Background::new();
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        let (ended, ends) = channel();
+        for _ in 0..MAX_THREADS + 20 {
+            let (gate, ended) = (Arc::clone(&gate), ended.clone());
+            background.run(Box::new(move || {
+                let mut open = gate.0.lock();
+                while !*open {
+                    gate.1.wait(&mut open);
+                }
+                let _ = ended.send(());
+                None
+            }));
+        }
+        background.run_awaited(Box::new(move || {
+            *gate.0.lock() = true;
+            gate.1.notify_all();
+            None
+        }));
+        for _ in 0..MAX_THREADS + 20 {
+            ends.recv_timeout(Duration::from_secs(20)).expect("every job ends");
+        }
+    }
 }

@@ -18,6 +18,7 @@ pub(crate) struct OwnDescriptor {
     pub epoch: u64,
     /// How processes of this host reach the memory, if they may.
     same_host: Option<String>,
+    refuses_v1: bool,
     regions: Arc<RegionTable>,
     /// The JSON of the last table version asked for.
     rendered: Mutex<Option<(u64, Arc<[u8]>)>>,
@@ -32,7 +33,13 @@ impl OwnDescriptor {
         same_host: Option<String>,
         regions: Arc<RegionTable>,
     ) -> Self {
-        Self { name, data_host, data_port, epoch, same_host, regions, rendered: Mutex::new(None) }
+        let rendered = Mutex::new(None);
+        Self { name, data_host, data_port, epoch, same_host, refuses_v1: false, regions, rendered }
+    }
+
+    /// Tells peers that no client of data protocol v1 is let in.
+    pub(crate) fn refusing_v1(self, refuses_v1: bool) -> Self {
+        Self { refuses_v1, ..self }
     }
 
     /// With every registered buffer, in order of registration.
@@ -73,6 +80,7 @@ impl OwnDescriptor {
                 names: Vec::new(),
                 rail: Some(RailOffer { features: rail::FEATURES, max: rail::VERSION, min: rail::VERSION }),
                 same_host: self.same_host.clone(),
+                refuses_v1: self.refuses_v1,
             }),
         }
     }

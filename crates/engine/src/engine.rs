@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tracing::{debug, info, warn};
 
 use crate::background::Background;
+use crate::collapse::Collapse;
 use crate::config::{Config, V1Clients};
 use crate::descriptor::OwnDescriptor;
 use crate::errors;
@@ -48,6 +49,7 @@ pub(crate) struct Inner {
     pub fetches: Fetches,
     pub routes: Routes,
     pub background: Background,
+    pub collapse: Option<Collapse>,
     pub inbox: Arc<Inbox>,
     pub publishing: Mutex<()>,
     servers: Mutex<Option<Servers>>,
@@ -128,18 +130,22 @@ impl Engine {
         let servers = inner.servers.lock();
         let Servers { data, handshake, .. } = servers.as_ref().ok_or_else(errors::closed)?;
         let counters = data.counters();
+        let private = inner.managed.why_private();
+        let private =
+            private.map(|why| format!("memory that this engine allocates cannot be mapped by peers: {why}"));
         Ok(EngineReport {
             name: inner.own.name.clone(),
             epoch: inner.own.epoch,
             handshake: handshake.local_addr(),
             data: data.address(),
             paths: inner.routes.names(),
-            fallbacks: inner.fallbacks.clone(),
+            fallbacks: inner.fallbacks.iter().cloned().chain(private).collect(),
             regions: inner.regions.snapshot().len(),
             registered_bytes: inner.regions.registered_bytes(),
             served: counters.requests.load(Ordering::Relaxed),
             refused: counters.refused.load(Ordering::Relaxed),
             bytes_in: counters.bytes_in.load(Ordering::Relaxed),
+            huge_page_bytes: inner.collapse.as_ref().map_or(0, Collapse::bytes),
             bytes_out: counters.bytes_out.load(Ordering::Relaxed),
         })
     }
@@ -201,6 +207,9 @@ impl Inner {
         if let Err(error) = self.directory.withdraw() {
             warn!("{} could not be taken back from the metadata server: {error}", self.own.name);
         }
+        if let Some(collapse) = &self.collapse {
+            collapse.close();
+        }
         drop(self.servers.lock().take());
     }
 }
@@ -220,7 +229,7 @@ fn build(
     let shm = start_shm(&config, &regions, epoch, &mut fallbacks);
     let contact = shm.as_ref().map(|shm| shm.contact().to_string());
     let own = OwnDescriptor::new(ports.name, ports.host, data_port, epoch, contact, Arc::clone(&regions));
-    let own = Arc::new(own);
+    let own = Arc::new(own.refusing_v1(config.v1_clients == V1Clients::Refuse));
     let inbox = Arc::new(Inbox::new(config.max_notifies));
     let handler = Handler {
         descriptor: directory.is_p2p().then(|| Arc::clone(&own)),
@@ -241,6 +250,7 @@ fn build(
     Ok(Inner {
         own,
         managed: ManagedBuffers::new(Arc::clone(&regions)),
+        collapse: (config.huge_pages && config.paths.shm).then(|| Collapse::new(Arc::clone(&regions))),
         regions,
         directory,
         client,

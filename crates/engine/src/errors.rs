@@ -73,6 +73,7 @@ pub(crate) fn metadata(stage: Stage, peer: &str, error: &MetadataError) -> Error
         Kind::NotFound => (Code::BadPeerName, Retry::Safe),
         Kind::NameTaken => (Code::NameTaken, Retry::AfterFix),
         Kind::Http(_) => (Code::Metadata, Retry::Safe),
+        Kind::NoDescriptors => (Code::ResourceLimit, Retry::Safe),
         _ => (Code::System, Retry::Safe),
     };
     Error::new(code, stage, retry, error.to_string()).with_peer(peer)

@@ -72,7 +72,7 @@ impl Inner {
         running.insert(name.to_owned(), Arc::clone(&fetch));
         drop(running);
         let (inner, name, job) = (Arc::clone(self), name.to_owned(), Arc::clone(&fetch));
-        self.background.run(Box::new(move || {
+        self.background.run_awaited(Box::new(move || {
             let outcome = inner.fetch_now(&name, job.began);
             let mut running = inner.fetches.running.lock();
             if running.get(&name).is_some_and(|latest| Arc::ptr_eq(latest, &job)) {

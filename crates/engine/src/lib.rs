@@ -19,6 +19,8 @@
 //! Must not know: Python, C, the command line.
 
 mod background;
+mod capabilities;
+mod collapse;
 mod completion;
 mod config;
 mod descriptor;
@@ -35,18 +37,25 @@ mod registration;
 mod report;
 mod request;
 mod route;
+mod survey;
+#[cfg(feature = "testkit")]
+mod testkit;
 mod transfer;
 
+pub use capabilities::{Capabilities, Capability, Kind, Missing, PeerCapabilities, capabilities, require};
 pub use completion::Completion;
-pub use config::{Config, Paths, Timeouts, V1Clients};
+pub use config::{BadPaths, Config, Paths, Timeouts, V1Clients};
 pub use engine::Engine;
-pub use moonrail_memory::{Access, MemoryRange, RangeError, RegionOptions};
+/// What releases can do, and what pairs of them come to.
+pub use moonrail_compat as compat;
+pub use moonrail_memory::{Access, HugePages, MemoryRange, RangeError, RegionOptions};
 pub use moonrail_metadata::{MetadataServer, ServerLimits};
 pub use moonrail_sys::process::{ForkGuard, on_first_thread};
 pub use moonrail_transport::{Code, Entry, Error, Opcode, Retry, Stage};
 pub use notify::Notify;
 pub use report::{EngineReport, NamedRange, PeerReport, ProbeReport};
 pub use request::Request;
+pub use survey::{Sighting, Survey};
 
 /// This release, as peers are told.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");

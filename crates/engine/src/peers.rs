@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use moonrail_compat::Seen;
 use moonrail_metadata::Located;
 use moonrail_shm::ShmPeer;
 use moonrail_transport::{Code, Dialect, Entry, Error, Retry, Stage, Target};
@@ -128,6 +129,8 @@ impl View {
 #[derive(Default)]
 pub(crate) struct Peers {
     views: RwLock<HashMap<String, Arc<View>>>,
+    /// What was seen of peers beside their descriptors.
+    seen: RwLock<HashMap<String, Seen>>,
     generation: AtomicU64,
 }
 
@@ -141,6 +144,24 @@ impl Peers {
     #[inline]
     pub(crate) fn with_now<T>(&self, name: &str, with: impl FnOnce(&View) -> Option<T>) -> Option<T> {
         self.views.try_read()?.get(name).and_then(|view| with(view))
+    }
+
+    /// The names of the peers that are known, in order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.views.read().keys().cloned().collect();
+        names.sort_unstable();
+        names
+    }
+
+    pub(crate) fn seen(&self, name: &str) -> Seen {
+        self.seen.read().get(name).copied().unwrap_or_default()
+    }
+
+    /// Notes how a peer answered a probe.
+    pub(crate) fn probed(&self, name: &str, answers_probe: bool) {
+        if self.seen(name).answers_probe != Some(answers_probe) {
+            self.seen.write().entry(name.to_owned()).or_default().answers_probe = Some(answers_probe);
+        }
     }
 
     pub(crate) fn next_generation(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! Registering memory, and telling the metadata server.
 
-use moonrail_memory::{AllocateError, FreeError, MemoryRange, RegionOptions, UnregisterError};
+use moonrail_memory::{AllocateError, FreeError, HugePages, MemoryRange, RegionOptions, UnregisterError};
 use moonrail_transport::{Code, Error, Retry, Stage};
 
 use crate::engine::{Engine, Inner};
@@ -24,6 +24,7 @@ impl Engine {
     pub fn register_batch(&self, regions: Vec<(MemoryRange, RegionOptions)>) -> Result<(), Error> {
         let inner = self.usable()?;
         let starts: Vec<u64> = regions.iter().map(|(range, _)| range.addr()).collect();
+        let lens: Vec<u64> = regions.iter().map(|(range, _)| range.len()).collect();
         let count = regions.len();
         inner.regions.register_batch(regions).map_err(|(index, error)| {
             let error = errors::register(&error);
@@ -32,7 +33,11 @@ impl Engine {
         inner.publish().inspect_err(|_| {
             // Peers could not learn of it yet, so nothing can be using it.
             let _ = inner.regions.unregister_batch(&starts, inner.config.timeouts.unregister);
-        })
+        })?;
+        if let Some(collapse) = &inner.collapse {
+            collapse.add(starts.into_iter().zip(lens));
+        }
+        Ok(())
     }
 
     /// Ends the registration that starts at `addr`. Once this returns no peer can touch that memory.
@@ -82,14 +87,24 @@ impl Engine {
         let inner = self.usable()?;
         let (addr, _) =
             inner.managed.allocate_with(len, options).map_err(|error| allocate_error(len, &error))?;
-        if let Err(error) = inner.publish() {
-            let _ = inner.managed.free(addr, inner.config.timeouts.unregister);
-            return Err(error);
-        }
+        inner.publish_buffer(addr)?;
         Ok(addr)
     }
 
-    /// Gives back what [`Engine::allocate`] returned.
+    /// [`Engine::allocate_with`] of huge pages, if they are to be had; says which. All of the memory is taken at once then, and
+    /// that takes time (about 3 ms for each MiB).
+    ///
+    /// # Errors
+    /// As [`Engine::allocate`]; that there are no huge pages is none.
+    pub fn allocate_huge(&self, len: u64, options: RegionOptions) -> Result<(u64, HugePages), Error> {
+        let inner = self.usable()?;
+        let (range, pages) =
+            inner.managed.allocate_huge(len, options).map_err(|error| allocate_error(len, &error))?;
+        inner.publish_buffer(range.addr())?;
+        Ok((range.addr(), pages))
+    }
+
+    /// Gives back what [`Engine::allocate`] returned, and ends every registration inside it.
     ///
     /// # Errors
     /// [`Code::AddressNotRegistered`] when `addr` is no such memory; [`Code::RegionBusy`] as in
@@ -105,6 +120,13 @@ impl Engine {
 }
 
 impl Inner {
+    /// Tells the metadata server of a new managed buffer, or frees it again.
+    fn publish_buffer(&self, addr: u64) -> Result<(), Error> {
+        self.publish().inspect_err(|_| {
+            let _ = self.managed.free(addr, self.config.timeouts.unregister);
+        })
+    }
+
     /// Tells the metadata server what is registered now. In P2P mode peers ask us.
     pub(crate) fn publish(&self) -> Result<(), Error> {
         if self.directory.is_p2p() {

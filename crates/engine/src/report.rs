@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::capabilities::PeerCapabilities;
+
 /// An engine's own state, for people and programs.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -23,6 +25,8 @@ pub struct EngineReport {
     pub regions: usize,
     /// Registered bytes.
     pub registered_bytes: u64,
+    /// Bytes of registered memory that the engine had the kernel put into huge pages, since the start.
+    pub huge_page_bytes: u64,
     /// Requests of peers served, and refused, since the start.
     pub served: u64,
     /// Requests of peers refused since the start.
@@ -47,6 +51,8 @@ pub struct PeerReport {
     pub path: &'static str,
     /// Why a peer of this host is not reached by `shm`, once that was tried.
     pub why_not_shm: Option<String>,
+    /// Bytes of its memory that are mapped here, so that copies to and from memory of this engine's own need no system call.
+    pub mapped_bytes: u64,
     /// What is spoken to it over TCP: `rail`, `mooncake-v2` or `mooncake-v1`.
     pub dialect: &'static str,
     /// Version of Mooncake's data protocol that it speaks: 1 or 2.
@@ -61,6 +67,8 @@ pub struct PeerReport {
     pub buffers: Vec<(u64, u64)>,
     /// Its named buffers.
     pub names: Vec<NamedRange>,
+    /// What it can do and what it lacks.
+    pub capabilities: PeerCapabilities,
 }
 
 /// A buffer with a name.

@@ -10,18 +10,26 @@ use tracing::info;
 use crate::peers::View;
 
 /// Batches of at least this many entries with a smaller mean length go over TCP also on one host: a cross-memory
-/// copy costs the kernel about 0.3 µs for each piece, a rail frame less (docs/performance.md).
+/// copy costs the kernel about 0.3 µs for each piece, a rail frame less (docs/performance.md). Mapped memory costs neither.
 const FINE_GRAINED: (usize, u64) = (256, 2048);
 
 /// The paths of one engine, best first.
 pub(crate) struct Routes {
     shm: Option<ShmPath>,
     tcp: TcpPath,
+    /// Carries what would go over TCP.
+    #[cfg(feature = "testkit")]
+    pub(crate) instead_of_tcp: std::sync::OnceLock<Box<dyn Path>>,
 }
 
 impl Routes {
     pub(crate) fn new(shm: Option<ShmPath>, tcp: TcpPath) -> Self {
-        Self { shm, tcp }
+        Self {
+            shm,
+            tcp,
+            #[cfg(feature = "testkit")]
+            instead_of_tcp: std::sync::OnceLock::new(),
+        }
     }
 
     /// The names of the paths, best first.
@@ -43,7 +51,7 @@ impl Routes {
     pub(crate) fn execute(&self, view: &View, work: &Work<'_>, control: &Control<'_>) -> Result<(), Failure> {
         let target = &view.target;
         if let Some((shm, peer)) = self.usable_shm(view)
-            && !is_fine_grained(work)
+            && (!is_fine_grained(work) || shm.copies_plainly(peer, work))
         {
             match shm.execute_at(peer, target, work, control) {
                 Err(failure) if failure.untouched && failure.error.code() == Code::UnsupportedPeer => {
@@ -55,6 +63,10 @@ impl Routes {
                 }
                 outcome => return outcome,
             }
+        }
+        #[cfg(feature = "testkit")]
+        if let Some(path) = self.instead_of_tcp.get() {
+            return path.execute(target, work, control);
         }
         self.tcp.execute(target, work, control)
     }
@@ -75,6 +87,11 @@ impl Routes {
             Some((shm, _)) => (shm.name(), None),
             None => (self.tcp.name(), view.near.as_ref().and_then(|peer| peer.why_not())),
         }
+    }
+
+    /// Bytes of the target's memory that are mapped here.
+    pub(crate) fn mapped_bytes(&self, target: &Target) -> u64 {
+        self.shm.as_ref().map_or(0, |shm| shm.mapped_bytes(target))
     }
 
     /// Gives up what is kept open to a target whose descriptor is out of date.

@@ -12,6 +12,7 @@ use moonrail_transport::{
 };
 use moonrail_wire::handshake::Notify as WireNotify;
 
+use crate::capabilities::PeerCapabilities;
 use crate::completion::Completion;
 use crate::engine::{Engine, Inner};
 use crate::errors;
@@ -135,6 +136,7 @@ impl Engine {
         let failed = |error| errors::metadata(Stage::Probe, peer, &error);
         let address = inner.directory.handshake_address(peer).map_err(failed)?;
         let outcome = inner.client.probe(&address, &inner.own.introduction()).map_err(failed)?;
+        inner.peers.probed(peer, !outcome.legacy);
         Ok(ProbeReport { round_trip: outcome.round_trip, legacy: outcome.legacy })
     }
 
@@ -145,7 +147,20 @@ impl Engine {
     pub fn peer(&self, name: &str) -> Result<PeerReport, Error> {
         let inner = self.usable()?;
         let view = inner.fetch(name, Instant::now(), &inner.control(None, 0, &|| None))?;
-        Ok(report(&view, inner.routes.chosen(&view)))
+        Ok(inner.report(&view))
+    }
+
+    /// The peers that this engine has met, by name.
+    #[must_use]
+    pub fn known_peers(&self) -> Vec<String> {
+        self.inner().peers.names()
+    }
+
+    /// What is known of a peer from when it was last met; nobody is asked. `None` for one that was not met yet.
+    #[must_use]
+    pub fn known_peer(&self, name: &str) -> Option<PeerReport> {
+        let inner = self.inner();
+        inner.peers.get(name).map(|view| inner.report(&view))
     }
 
     /// The address of the first buffer that the peer registered.
@@ -162,6 +177,14 @@ impl Engine {
 }
 
 impl Inner {
+    fn report(&self, view: &View) -> PeerReport {
+        let mapped_bytes = self.routes.mapped_bytes(&view.target);
+        PeerReport {
+            mapped_bytes,
+            ..report(view, self.routes.chosen(view), self.peers.seen(&view.target.name))
+        }
+    }
+
     fn hold_local(&self, request: &Request) -> Result<HoldSet, Error> {
         if request.peer.is_empty() {
             return Err(errors::arguments(Code::BadPeerName, "the peer's name is empty"));
@@ -287,7 +310,11 @@ fn worth_another_try(failure: &Failure) -> bool {
         && matches!(failure.error.code(), Code::PeerGone | Code::PeerUnreachable | Code::RemoteRefused)
 }
 
-fn report(view: &View, (path, why_not_shm): (&'static str, Option<String>)) -> PeerReport {
+fn report(
+    view: &View,
+    (path, why_not_shm): (&'static str, Option<String>),
+    seen: moonrail_compat::Seen,
+) -> PeerReport {
     let descriptor = &view.descriptor;
     let extension = descriptor.moonrail.as_ref();
     PeerReport {
@@ -299,6 +326,7 @@ fn report(view: &View, (path, why_not_shm): (&'static str, Option<String>)) -> P
         protocol: descriptor.protocol.clone(),
         path,
         why_not_shm,
+        mapped_bytes: 0,
         dialect: match view.target.dialect {
             Dialect::Rail { .. } => "rail",
             Dialect::MooncakeV2 => "mooncake-v2",
@@ -317,5 +345,9 @@ fn report(view: &View, (path, why_not_shm): (&'static str, Option<String>)) -> P
             };
             extension.names.iter().map(named).collect()
         }),
+        capabilities: PeerCapabilities::of(
+            moonrail_compat::Engine::of(descriptor, seen),
+            view.target.same_host.is_some(),
+        ),
     }
 }

@@ -28,7 +28,7 @@ impl Hold {
     /// A hold on memory that stands in no table, and so cannot be unregistered: for a caller's own buffer during one
     /// call. Its generation is 0, which no registered region has.
     pub fn unlisted(range: MemoryRange, want: Want) -> Hold {
-        let region = Region::new(range, RegionOptions::default(), 0);
+        let region = Region::new(range, RegionOptions::default(), 0, None);
         Hold::acquire(&Arc::new(region), want)
     }
 

@@ -7,10 +7,14 @@
 //! This crate owns that bookkeeping and nothing else. It must not know paths, peers or protocols.
 //!
 //! Regions are known by address, and addresses come from outside (another process, another language), so no Rust
-//! reference to registered memory is ever made here: the kernel copies, and a bad address is an EFAULT.
+//! reference to registered memory is ever made here: the kernel copies, and a bad address is an EFAULT. Only memory that was
+//! allocated here, and so is known to be mapped, is also copied without the kernel ([`far`]).
 
+mod arena;
+mod block;
 pub mod cross;
 mod error;
+pub mod far;
 mod hold;
 mod hold_set;
 pub mod io;
@@ -20,10 +24,11 @@ mod range;
 mod region;
 mod table;
 
+pub use block::{BLOCK_PAGE, Backing, SharedBlock};
 pub use error::{HoldError, HoldMiss, RegionSpan, RegisterError, UnregisterError};
 pub use hold::Hold;
 pub use hold_set::HoldSet;
-pub use managed::{AllocateError, FreeError, ManagedBuffers};
+pub use managed::{AllocateError, FreeError, HugePages, ManagedBuffers};
 pub use outside::Outside;
 pub use range::{MemoryRange, RangeError};
 pub use region::{Access, RegionInfo, RegionOptions, Want};

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::MemoryRange;
 use crate::error::RegionSpan;
+use crate::{Backing, MemoryRange};
 
 /// What transfers may do with a region, whoever starts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -69,6 +69,8 @@ pub struct RegionInfo {
     pub name: Option<Arc<str>>,
     /// See [`RegionOptions::access`].
     pub access: Access,
+    /// Where other processes can map it, if the engine allocated it so. Such a region is always mapped here.
+    pub backing: Option<Backing>,
 }
 
 impl RegionInfo {
@@ -109,7 +111,12 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    pub(crate) fn new(range: MemoryRange, options: RegionOptions, generation: u64) -> Region {
+    pub(crate) fn new(
+        range: MemoryRange,
+        options: RegionOptions,
+        generation: u64,
+        backing: Option<Backing>,
+    ) -> Region {
         Region {
             info: RegionInfo {
                 addr: range.addr(),
@@ -118,6 +125,7 @@ impl Region {
                 location: options.location.into(),
                 name: options.name.map(Into::into),
                 access: options.access,
+                backing,
             },
             state: AtomicU64::new(0),
             fenced: AtomicBool::new(false),

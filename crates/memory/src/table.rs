@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
@@ -13,8 +13,8 @@ use parking_lot::RwLock;
 use crate::outside::fence_outside;
 use crate::region::Region;
 use crate::{
-    Hold, HoldError, HoldMiss, MemoryRange, Outside, RegionInfo, RegionOptions, RegionSpan, RegisterError,
-    UnregisterError, Want,
+    Backing, Hold, HoldError, HoldMiss, MemoryRange, Outside, RegionInfo, RegionOptions, RegionSpan,
+    RegisterError, SharedBlock, UnregisterError, Want,
 };
 
 /// Called after regions were revoked and before their holds are waited for, on the unregistering thread, with no lock of
@@ -39,6 +39,8 @@ pub(crate) struct Regions {
     /// Of the regions that are not revoked.
     bytes: u64,
     outside: Vec<Arc<dyn Outside>>,
+    /// Blocks that regions may lie in, by first address.
+    blocks: BTreeMap<u64, Weak<SharedBlock>>,
 }
 
 impl RegionTable {
@@ -140,6 +142,38 @@ impl RegionTable {
         busy.map_or(Ok(()), Err)
     }
 
+    /// Unregisters all regions that start inside `range`.
+    ///
+    /// # Errors
+    /// `Busy`, as [`RegionTable::unregister_batch`].
+    pub(crate) fn unregister_inside(
+        &self,
+        range: MemoryRange,
+        patience: Duration,
+    ) -> Result<(), UnregisterError> {
+        loop {
+            let inside = |regions: &Regions| {
+                regions.by_start.range(range.addr()..range.end()).map(|(&start, _)| start).collect::<Vec<_>>()
+            };
+            let starts = inside(&self.regions.read());
+            match self.unregister_batch(&starts, patience) {
+                // Somebody else has unregistered one of them meanwhile.
+                Err((_, UnregisterError::NotRegistered { .. })) => {}
+                outcome => return outcome.map_err(|(_, error)| error),
+            }
+        }
+    }
+
+    /// Regions that are registered from now on in this block keep it mapped, and say that they lie there.
+    pub(crate) fn adopt(&self, block: &Arc<SharedBlock>) {
+        self.regions.write().blocks.insert(block.addr(), Arc::downgrade(block));
+    }
+
+    /// Ends [`RegionTable::adopt`].
+    pub(crate) fn disown(&self, block: &SharedBlock) {
+        self.regions.write().blocks.remove(&block.addr());
+    }
+
     /// Marks all regions as revoked, or none if one is missing.
     fn revoke(&self, starts: &[u64]) -> Result<Leaving, (usize, UnregisterError)> {
         let mut regions = self.regions.write();
@@ -232,12 +266,20 @@ impl Regions {
             return Err(RegisterError::NameTaken { name: name.clone(), other: owner.info.span() });
         }
         self.next_generation += 1;
-        let region = Arc::new(Region::new(range, options, self.next_generation));
+        let backing = self.backing(range);
+        let region = Arc::new(Region::new(range, options, self.next_generation, backing));
         if let Some(name) = &region.info.name {
             self.by_name.insert(Arc::clone(name), range.addr());
         }
         self.bytes += range.len();
         Ok(self.by_start.entry(range.addr()).or_insert(region))
+    }
+
+    /// The block that a range lies in.
+    fn backing(&self, range: MemoryRange) -> Option<Backing> {
+        let (_, block) = self.blocks.range(..=range.addr()).next_back()?;
+        let block = block.upgrade().filter(|block| block.contains(range.addr(), range.len()))?;
+        Some(Backing { offset: range.addr() - block.addr(), block })
     }
 
     /// Checks that no region is in the way of `range`, then forgets the revoked ones there that nothing holds any more.

@@ -48,6 +48,8 @@ pub enum MetadataErrorKind {
     NameTaken,
     /// The metadata server answered with this status.
     Http(u16),
+    /// This process or its host has no descriptor left.
+    NoDescriptors,
     /// Any other failure of the operating system.
     Io,
 }
@@ -102,11 +104,19 @@ impl MetadataError {
             | E::UnexpectedEof => {
                 (MetadataErrorKind::Reset, format!("the peer dropped the connection {stage}"))
             }
+            _ if matches!(error.raw_os_error(), Some(EMFILE | ENFILE)) => (
+                MetadataErrorKind::NoDescriptors,
+                format!("no file descriptor left {stage} (ulimit -n): {error}"),
+            ),
             _ => (MetadataErrorKind::Io, format!("failed {stage}: {error}")),
         };
         MetadataError::new(kind, peer, message)
     }
 }
+
+/// Out of descriptors: the system, this process; `std` has no names for them.
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
 
 impl fmt::Display for MetadataError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

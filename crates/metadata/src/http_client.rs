@@ -76,6 +76,15 @@ impl KeyValueClient {
         }
     }
 
+    /// What the server has at the root of its URL, asked for as JSON; `None` where there is no such page.
+    pub(crate) fn listing(&self) -> Result<Option<Vec<u8>>, MetadataError> {
+        let root = self.url.split_once("://").map_or(self.url.as_str(), |(_, rest)| rest);
+        let authority = root.split(['/', '?']).next().unwrap_or_default();
+        let scheme = self.url.split_once("://").map_or("http", |(scheme, _)| scheme);
+        let (status, body) = self.answer(self.agent.get(format!("{scheme}://{authority}/?json=1")).call())?;
+        Ok((status == 200).then_some(body))
+    }
+
     pub(crate) fn put(&self, key: &str, value: &[u8]) -> Result<Put, MetadataError> {
         let request = self.agent.put(self.address(key)).content_type("application/json");
         // Values are put without the newline that ends handshake messages.

@@ -9,6 +9,7 @@
 
 mod connection;
 mod listing;
+mod reference;
 mod routes;
 mod store;
 
@@ -83,7 +84,7 @@ impl MetadataServer {
     }
 
     /// Serves `listener` on a thread of its own, named `moonrail-meta`: the keys at `/metadata`, a list of segments
-    /// at `/` (as JSON at `/?json`).
+    /// at `/` (as JSON at `/?json`), the error reference at `/errors` and `/api/errors`.
     ///
     /// # Errors
     /// The thread, its epoll descriptor or the listener's mode could not be had.

@@ -21,6 +21,7 @@ pub mod http_server;
 mod listen;
 mod liveness;
 mod p2p;
+mod segments;
 mod server_thread;
 
 pub use directory::{Directory, Located, open};
@@ -30,3 +31,4 @@ pub use handshake_server::{HandshakeHandler, HandshakeServer, Limits};
 pub use http_directory::HttpDirectory;
 pub use http_server::{MetadataServer, ServerLimits};
 pub use p2p::P2pDirectory;
+pub use segments::list_segments;

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use moonrail::{
-    Access, Code, Config, Engine, Entry, Error, ForkGuard, Notify, Opcode, Request, Retry, Stage, V1Clients,
+    Access, BadPaths, Code, Config, Engine, Entry, Error, ForkGuard, Notify, Opcode, Request, Retry, Stage,
+    V1Clients,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -37,6 +38,8 @@ struct Options {
     call_timeout: Option<f64>,
     unregister_timeout: Option<f64>,
     lanes_per_peer: Option<usize>,
+    paths: Option<String>,
+    huge_pages: Option<bool>,
     cluster_id: Option<String>,
     refuse_v1: Option<bool>,
 }
@@ -156,6 +159,7 @@ impl Core {
         dict.set_item("data_version", report.data_version)?;
         dict.set_item("path", report.path)?;
         dict.set_item("why_not_shm", report.why_not_shm)?;
+        dict.set_item("mapped_bytes", report.mapped_bytes)?;
         dict.set_item("dialect", report.dialect)?;
         dict.set_item("data", report.data.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         dict.set_item("handshake", report.handshake)?;
@@ -163,6 +167,8 @@ impl Core {
         dict.set_item("buffers", report.buffers)?;
         let names: Vec<_> = report.names.into_iter().map(|name| (name.name, name.addr, name.len)).collect();
         dict.set_item("names", names)?;
+        dict.set_item("serves", report.capabilities.serves)?;
+        dict.set_item("lacks", report.capabilities.lacks)?;
         Ok(dict)
     }
 
@@ -177,6 +183,7 @@ impl Core {
         dict.set_item("fallbacks", report.fallbacks)?;
         dict.set_item("regions", report.regions)?;
         dict.set_item("registered_bytes", report.registered_bytes)?;
+        dict.set_item("huge_page_bytes", report.huge_page_bytes)?;
         dict.set_item("served", report.served)?;
         dict.set_item("refused", report.refused)?;
         dict.set_item("bytes_in", report.bytes_in)?;
@@ -271,6 +278,12 @@ impl Options {
             }
             config.lanes_per_peer = lanes;
         }
+        if let Some(names) = self.paths {
+            config.paths = names
+                .parse()
+                .map_err(|takes: BadPaths| initialize(format!("paths is {names:?}; it takes {takes}")))?;
+        }
+        config.huge_pages = self.huge_pages.unwrap_or(config.huge_pages);
         if let Some(refuse) = self.refuse_v1 {
             config.v1_clients = if refuse { V1Clients::Refuse } else { V1Clients::Serve };
         }
@@ -300,7 +313,7 @@ fn request(
     built.map_err(|error| errors::exception(py, &error))
 }
 
-fn duration(seconds: f64, what: &str) -> Result<Duration, Error> {
+pub(crate) fn duration(seconds: f64, what: &str) -> Result<Duration, Error> {
     Duration::try_from_secs_f64(seconds).map_err(|_| {
         invalid(Code::InvalidArgument, format!("{what} is {seconds}; it takes seconds, 0 or more"))
     })
@@ -311,7 +324,7 @@ fn initialize(message: String) -> Error {
 }
 
 /// Runs work that cannot be interrupted otherwise; its failure is an exception.
-fn raising<T: Send + 'static>(
+pub(crate) fn raising<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> PyResult<T> {

@@ -290,6 +290,11 @@ impl TransferEngine {
         0
     }
 
+    /// Whether failures are written to the log, for callers that log them with the same words themselves.
+    fn _log_failures(&self, on: bool) {
+        self.session.failures.set_logged(on);
+    }
+
     /// Why this thread's last call of this engine failed: a str with the attributes code, peer, index, stage and retry.
     /// Empty, all None, when it succeeded, unless a call in another thread has failed since: then that failure's.
     fn last_error<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

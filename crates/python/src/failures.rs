@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use moonrail::{Code, Error};
@@ -46,11 +46,22 @@ struct Window {
 pub(crate) struct Failures {
     engine: u64,
     newest: Mutex<Option<(u64, Error)>>,
+    /// The caller logs them itself.
+    quiet: AtomicBool,
 }
 
 impl Failures {
     pub(crate) fn new() -> Self {
-        Self { engine: ENGINES.fetch_add(1, Ordering::Relaxed), newest: Mutex::new(None) }
+        Self {
+            engine: ENGINES.fetch_add(1, Ordering::Relaxed),
+            newest: Mutex::new(None),
+            quiet: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether failures are written to the log.
+    pub(crate) fn set_logged(&self, logged: bool) {
+        self.quiet.store(!logged, Ordering::Relaxed);
     }
 
     /// This thread's call succeeded.
@@ -65,7 +76,9 @@ impl Failures {
         if let Some(mut newest) = self.newest.try_lock() {
             *newest = Some((at, error.clone()));
         }
-        log(method, value, error);
+        if !self.quiet.load(Ordering::Relaxed) {
+            log(method, value, error);
+        }
     }
 
     /// Why this thread's last call failed; if it did not fail, the failure of any thread since then.

@@ -8,6 +8,7 @@ mod activity;
 mod arguments;
 mod batches;
 mod buffer;
+mod capabilities;
 mod completion;
 mod core;
 mod drop_in;
@@ -52,6 +53,9 @@ fn _moonrail(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<drop_in::TransferEngine>()?;
     let opcode = module.getattr("TransferOpcode")?;
     module.getattr("TransferEngine")?.setattr("TransferOpcode", opcode)?;
+    module.add_function(wrap_pyfunction!(capabilities::capabilities, module)?)?;
+    module.add_function(wrap_pyfunction!(capabilities::look, module)?)?;
+    module.add_function(wrap_pyfunction!(capabilities::probe, module)?)?;
     module.add_function(wrap_pyfunction!(log_warning, module)?)?;
     module.add_function(wrap_pyfunction!(cli_main, module)?)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use moonrail::{Code, Engine, Error, ForkGuard, RegionOptions, Retry, Stage};
+use moonrail::{Code, Engine, Error, ForkGuard, HugePages, RegionOptions, Retry, Stage};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
@@ -64,32 +64,47 @@ pub(crate) struct Allocation {
     pub exports: AtomicUsize,
     addr: u64,
     len: u64,
+    /// What came of asking for huge pages, if they were asked for.
+    huge_pages: Option<HugePages>,
     fork_guard: ForkGuard,
 }
 
 #[pymethods]
 impl Allocation {
     #[new]
-    #[pyo3(signature = (core, nbytes, name = None))]
-    fn new(py: Python<'_>, core: &Bound<'_, Core>, nbytes: Unsigned, name: Option<String>) -> PyResult<Self> {
+    #[pyo3(signature = (core, nbytes, name = None, huge_pages = false))]
+    fn new(
+        py: Python<'_>,
+        core: &Bound<'_, Core>,
+        nbytes: Unsigned,
+        name: Option<String>,
+        huge_pages: bool,
+    ) -> PyResult<Self> {
         let engine = core.get().engine(py)?;
         let owner = engine.clone();
         let activity = core.get().activity.clone();
         let len = nbytes.0;
-        let addr = if isize::try_from(len).is_ok() {
+        let allocated = if isize::try_from(len).is_ok() {
             let options = RegionOptions { name, ..RegionOptions::default() };
-            interrupt::registering(py, engine, &activity, move |engine| engine.allocate_with(len, options))?
+            interrupt::registering(py, engine, &activity, move |engine| {
+                if huge_pages {
+                    engine.allocate_huge(len, options).map(|(addr, pages)| (addr, Some(pages)))
+                } else {
+                    engine.allocate_with(len, options).map(|addr| (addr, None))
+                }
+            })?
         } else {
             let message = format!("no process has {len} bytes of memory");
             Err(Error::new(Code::ResourceLimit, Stage::Register, Retry::AfterFix, message))
         };
-        let addr = addr.map_err(|error| errors::exception(py, &error))?;
+        let (addr, huge_pages) = allocated.map_err(|error| errors::exception(py, &error))?;
         Ok(Self {
             engine: Mutex::new(Some(owner)),
             activity,
             exports: AtomicUsize::new(0),
             addr,
             len,
+            huge_pages,
             fork_guard: ForkGuard::new(),
         })
     }
@@ -109,26 +124,51 @@ impl Allocation {
         self.engine.lock().is_none()
     }
 
+    /// The kind of huge pages the memory is made of: "hugetlb" or "transparent"; None for usual pages.
+    #[getter]
+    fn huge_pages(&self) -> Option<&'static str> {
+        match self.huge_pages {
+            Some(HugePages::Hugetlb) => Some("hugetlb"),
+            Some(HugePages::Transparent) => Some("transparent"),
+            Some(HugePages::Refused(_)) | None => None,
+        }
+    }
+
+    /// Why huge pages were asked for and not granted.
+    #[getter]
+    fn why_no_huge_pages(&self) -> Option<&str> {
+        match &self.huge_pages {
+            Some(HugePages::Refused(why)) => Some(why),
+            _ => None,
+        }
+    }
+
     /// Unregisters and frees the memory. BufferError while views of it exist; the second call does nothing.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(engine) = self.engine.lock().clone() else { return Ok(()) };
+        // No view can be taken from here on: the interpreter is not let go of before the engine is out of its place.
+        let mut place = self.engine.lock();
         let exports = self.exports.load(Ordering::Acquire);
-        if exports > 0 {
+        if exports > 0 && place.is_some() {
             return Err(PyBufferError::new_err(format!(
                 "{exports} views of the buffer exist; release them first"
             )));
         }
-        let addr = self.addr;
+        let Some(engine) = place.take() else { return Ok(()) };
+        drop(place);
+        let (addr, kept) = (self.addr, engine.clone());
+        // After Ctrl-C it goes on in the background, so the memory counts as freed then too.
         let freed = interrupt::registering(py, engine, &self.activity, move |engine| engine.free(addr))?;
-        // After a shutdown the memory goes with the engine.
-        if let Err(error) =
-            freed.or_else(|error| if error.code() == Code::NotInitialized { Ok(()) } else { Err(error) })
-        {
-            return Err(errors::exception(py, &error));
+        match freed {
+            // After a shutdown the memory goes with the engine.
+            Err(error) if error.code() != Code::NotInitialized => {
+                *self.engine.lock() = Some(kept);
+                Err(errors::exception(py, &error))
+            }
+            _ => {
+                py.detach(|| drop(kept));
+                Ok(())
+            }
         }
-        let engine = self.engine.lock().take();
-        py.detach(|| drop(engine));
-        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use moonrail_memory::cross::HeldCopy;
+use moonrail_memory::far::Stores;
 use moonrail_sys::clock::coarse;
 use moonrail_transport::{Control, Stage, Target, WAIT_SLICE, Work};
 use parking_lot::Mutex;
@@ -35,6 +36,8 @@ pub(crate) struct Batch<'a> {
     pub(crate) low: u64,
     pub(crate) high: u64,
     bytes: u64,
+    /// How copies without the kernel are stored.
+    pub(crate) stores: Stores,
     /// What nobody has taken yet.
     pub(crate) next: Mutex<Place>,
     /// A thread has failed: the other one takes nothing more.
@@ -111,6 +114,7 @@ impl<'a> Batch<'a> {
             low,
             high,
             bytes,
+            stores: Stores::for_bytes(bytes),
             next: Mutex::new(Place::default()),
             given_up: AtomicBool::new(false),
         })

@@ -4,18 +4,15 @@
 //! over before the call returns, however that ends. It must not know what is copied.
 
 use std::num::NonZero;
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use moonrail_sys::process::usable_cores;
-use parking_lot::Mutex;
 
 /// Starting a thread on another core and meeting it again costs 40 to 100 µs in a virtual machine; work of this many
 /// nanoseconds is worth it.
 const WORTH: u64 = 200_000;
-/// How long to look for the other thread's end before sleeping: it is at its last piece, and a wake-up costs 50 µs.
-const LOOK: Duration = Duration::from_micros(200);
 /// Copies need little of it.
 const STACK: usize = 256 << 10;
 
@@ -56,34 +53,12 @@ impl Turn<'_> {
         own: impl FnOnce() -> T,
         other: impl FnOnce() -> U + Send,
     ) -> (T, Option<U>) {
-        let (result, ended) = (Mutex::new(None), AtomicBool::new(false));
-        let own = thread::scope(|scope| {
+        thread::scope(|scope| {
             let thread = thread::Builder::new().name("moonrail-copy".to_owned()).stack_size(STACK);
-            let helping = thread.spawn_scoped(scope, || {
-                *result.lock() = Some(other());
-                ended.store(true, Ordering::Release);
-            });
+            let helping = thread.spawn_scoped(scope, other).ok();
             let own = own();
-            if helping.is_ok() {
-                look(&ended);
-            }
-            own
-            // The scope waits for the thread, if it has to, and hands its panic on.
-        });
-        (own, result.into_inner())
-    }
-}
-
-fn look(ended: &AtomicBool) {
-    let began = Instant::now();
-    while !ended.load(Ordering::Acquire) && began.elapsed() < LOOK {
-        for _ in 0..64 {
-            std::hint::spin_loop();
-        }
-    }
-    // The thread has a few instructions left, which the scope would sleep for.
-    for _ in 0..64 {
-        std::hint::spin_loop();
+            (own, helping.map(|helping| helping.join().unwrap_or_else(|panic| resume_unwind(panic))))
+        })
     }
 }
 

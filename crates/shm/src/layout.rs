@@ -2,6 +2,8 @@
 //!
 //! Owns numbers only. Changing one is a new version of the contact.
 
+use moonrail_memory::BLOCK_PAGE;
+
 /// The first word of a mirror: "mnrlshm1".
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"mnrlshm1");
 
@@ -15,6 +17,8 @@ pub(crate) mod head {
     pub(crate) const SLOTS_USED: usize = 3;
     /// Regions that found no slot.
     pub(crate) const LEFT_OUT: usize = 4;
+    /// Whether the target lives, as [`moonrail_sys::life`] tells; 0 where that is not known (the release before).
+    pub(crate) const LIFE: usize = 5;
     /// Raised by each change; on a cache line of its own, as every entry looks at it.
     pub(crate) const VERSION: usize = 8;
     /// Where the ring begins.
@@ -33,7 +37,20 @@ pub(crate) mod slot {
     pub(crate) const KEY: usize = 0;
     pub(crate) const START: usize = 1;
     pub(crate) const LENGTH: usize = 2;
+    /// Where the region can be mapped: see [`backing`](super::backing). 0: nowhere, or a target of the release before.
+    pub(crate) const BACKING: usize = 3;
     pub(crate) const WORDS: usize = 4;
+}
+
+/// A region's block, and the page of it that the region begins in, as one word; 0 when it cannot be told so.
+pub(crate) fn backing(block: u32, offset: u64) -> u64 {
+    u32::try_from(offset / BLOCK_PAGE).map_or(0, |page| u64::from(block) << 32 | u64::from(page))
+}
+
+/// The block, and the bytes from its start to the region that begins at `start`.
+pub(crate) fn backed(word: u64, start: u64) -> Option<(u32, u64)> {
+    let (block, page) = ((word >> 32) as u32, word & u64::from(u32::MAX));
+    (block != 0).then_some((block, page * BLOCK_PAGE + start % BLOCK_PAGE))
 }
 
 const FIRST_SLOT: usize = head::LEN + RING;

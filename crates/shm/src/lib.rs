@@ -1,5 +1,5 @@
-//! The same-host path: cross-memory copies straight between the registered memory of two processes. The design, with its
-//! gaps, is in docs/same-host.md.
+//! The same-host path: copies straight between the registered memory of two processes, through memory that both have mapped or
+//! by the kernel. The design, with its gaps, is in docs/same-host.md.
 //!
 //! Owns: the contact that a target publishes, the memory that target and initiators share, the target's side
 //! ([`ShmServer`]) and the initiator's ([`ShmPath`]).
@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod blocks;
 mod connect;
 mod contact;
 mod entry_page;
@@ -19,6 +20,7 @@ mod link;
 mod mirror;
 mod path;
 mod peer;
+mod plain;
 mod server;
 mod view;
 mod welcome;

@@ -2,12 +2,14 @@
 //!
 //! Owns the writing of it, one writer at a time. It must not know who reads.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use moonrail_memory::{Access, RegionInfo};
+use moonrail_memory::{Access, RegionInfo, SharedBlock};
 use moonrail_sys::shared_words::{Others, SharedWords};
 use parking_lot::Mutex;
 
@@ -22,8 +24,10 @@ pub(crate) struct Mirror {
 #[derive(Default)]
 struct Books {
     version: u64,
-    /// Slot of each listed region, by its generation.
-    listed: HashMap<u64, u32>,
+    /// Slot of each listed region, and the block it lies in, by its generation.
+    listed: HashMap<u64, (u32, Option<u32>)>,
+    /// The blocks of listed regions by their number, and how many regions lie in each.
+    blocks: HashMap<u32, (Arc<SharedBlock>, usize)>,
     free: Vec<u32>,
     used: usize,
     /// Regions without a slot, by generation.
@@ -46,12 +50,19 @@ impl Mirror {
                 books.left_out.insert(info.generation);
                 continue;
             };
-            books.listed.insert(info.generation, index);
+            let backing = info.backing.as_ref().map_or(0, |backing| {
+                let (block, uses) = (&backing.block, books.blocks.entry(backing.block.id()));
+                uses.or_insert_with(|| (Arc::clone(block), 0)).1 += 1;
+                layout::backing(block.id(), backing.offset)
+            });
+            let block = info.backing.as_ref().map(|backing| backing.block.id());
+            books.listed.insert(info.generation, (index, block));
             let words = self.slot(index);
             // A reader that sees one of the next two stores also sees that the slot's last occupant is gone.
             fence(Ordering::Release);
             words[slot::START].store(info.addr, Ordering::Relaxed);
             words[slot::LENGTH].store(info.len, Ordering::Relaxed);
+            words[slot::BACKING].store(backing, Ordering::Relaxed);
             let key = info.generation << 1 | u64::from(info.access == Access::ReadWrite);
             words[slot::KEY].store(key, Ordering::Release);
             self.note(&mut books, index);
@@ -62,7 +73,8 @@ impl Mirror {
     pub(crate) fn delist(&self, regions: &mut dyn Iterator<Item = &RegionInfo>) {
         let mut books = self.books.lock();
         for info in regions {
-            if let Some(index) = books.listed.remove(&info.generation) {
+            if let Some((index, block)) = books.listed.remove(&info.generation) {
+                block.inspect(|&block| books.leave(block));
                 self.slot(index)[slot::KEY].store(0, Ordering::Release);
                 books.free.push(index);
                 self.note(&mut books, index);
@@ -71,6 +83,16 @@ impl Mirror {
             }
         }
         self.publish(&books);
+    }
+
+    /// The word that tells whether this process lives.
+    pub(crate) fn life(&self) -> &AtomicU64 {
+        self.word(head::LIFE)
+    }
+
+    /// A block that listed regions lie in.
+    pub(crate) fn block(&self, id: u32) -> Option<Arc<SharedBlock>> {
+        self.books.lock().blocks.get(&id).map(|(block, _)| Arc::clone(block))
     }
 
     /// Tells all readers that the target is going: none begins a batch any more.
@@ -112,6 +134,16 @@ impl Mirror {
 }
 
 impl Books {
+    /// One region less lies in a block.
+    fn leave(&mut self, block: u32) {
+        if let Entry::Occupied(mut uses) = self.blocks.entry(block) {
+            uses.get_mut().1 -= 1;
+            if uses.get().1 == 0 {
+                uses.remove();
+            }
+        }
+    }
+
     fn take_slot(&mut self) -> Option<u32> {
         if let Some(index) = self.free.pop() {
             return Some(index);
@@ -131,10 +163,22 @@ mod tests {
     use moonrail_sys::shared_words::SharedView;
 
     use super::*;
-    use crate::view::{Miss, View};
+    use crate::view::{Found, Miss, View};
+
+    fn bounds(found: Found) -> (u64, u64) {
+        (found.start, found.end)
+    }
 
     fn info(addr: u64, len: u64, generation: u64) -> RegionInfo {
-        RegionInfo { addr, len, generation, location: "*".into(), name: None, access: Access::ReadWrite }
+        RegionInfo {
+            addr,
+            len,
+            generation,
+            location: "*".into(),
+            name: None,
+            access: Access::ReadWrite,
+            backing: None,
+        }
     }
 
     #[test]
@@ -167,7 +211,7 @@ mod tests {
             view.catch_up(&words).unwrap();
             assert!(view.newest() <= generation);
             for addr in (1000..1000 + 64 * 100).step_by(100) {
-                let found = view.find(addr, 1, Want::Write, u64::MAX).ok();
+                let found = view.find(addr, 1, Want::Write, u64::MAX).ok().map(bounds);
                 let expected = there.get(&addr).map(|info| (info.addr, info.end()));
                 assert_eq!(found, expected, "round {round}, {addr}");
             }
@@ -189,8 +233,8 @@ mod tests {
         mirror.list(&mut std::iter::once(&info(4096, 100, 3)));
         view.catch_up(&words).unwrap();
         assert_eq!(view.find(4096, 100, Want::Write, born_by), Err(Miss::Successor));
-        assert_eq!(view.find(8192, 100, Want::Write, born_by), Ok((8192, 8292)));
-        assert_eq!(view.find(4096, 100, Want::Write, view.newest()), Ok((4096, 4196)));
+        assert_eq!(view.find(8192, 100, Want::Write, born_by).map(bounds), Ok((8192, 8292)));
+        assert_eq!(view.find(4096, 100, Want::Write, view.newest()).map(bounds), Ok((4096, 4196)));
     }
 
     #[test]
@@ -229,6 +273,7 @@ mod tests {
             set(layout::change_at(version), layout::change(version, index));
         }
         view.catch_up(&reader).unwrap();
-        assert_eq!(view.find(4096, 1, Want::Write, u64::MAX).ok(), Some((4096, 4096 + 103)));
+        let found = view.find(4096, 1, Want::Write, u64::MAX).ok();
+        assert_eq!(found.map(bounds), Some((4096, 4096 + 103)));
     }
 }

@@ -128,6 +128,23 @@ impl ShmPath {
         }))
     }
 
+    /// Whether the batch begins with memory that both processes have mapped, or would have after its first piece, so that no
+    /// piece of it costs a system call. Costs two look-ups.
+    #[must_use]
+    pub fn copies_plainly(&self, peer: &ShmPeer, work: &Work<'_>) -> bool {
+        let Some(entry) = work.entries.iter().find(|entry| entry.len > 0) else { return false };
+        let near = work.holds.find(entry.local, entry.len, &mut 0);
+        near.is_some_and(|hold| hold.region().backing.is_some())
+            && peer.may_be_mapped(entry.remote, entry.len)
+    }
+
+    /// Bytes of the target's memory that are mapped here.
+    #[must_use]
+    pub fn mapped_bytes(&self, target: &Target) -> u64 {
+        let peer = self.peer(target);
+        peer.and_then(|peer| peer.with_link_now(|link| Some(link.seen().mapped.bytes()))).unwrap_or(0)
+    }
+
     fn link(&self, peer: &ShmPeer, case: Case<'_>, control: &Control<'_>) -> Result<Arc<Link>, Trouble> {
         let cannot = |reason: &str| case.cannot(Stage::Connect, WhyNot::lasting(reason));
         let here = self.here.as_ref().map_err(|reason| cannot(reason))?;

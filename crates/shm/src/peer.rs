@@ -70,6 +70,15 @@ impl ShmPeer {
         }
     }
 
+    /// Whether the range lies in memory that is mapped here or may yet be; nothing is known before the first batch.
+    pub(crate) fn may_be_mapped(&self, addr: u64, len: u64) -> bool {
+        match &*self.known.read() {
+            Known::Link(link) => link.may_be_mapped(addr, len),
+            Known::Nothing => true,
+            Known::Not { .. } => false,
+        }
+    }
+
     /// Keeps a new link, or returns the one that another thread has made meanwhile.
     pub(crate) fn keep(&self, link: Arc<Link>) -> Arc<Link> {
         let mut known = self.known.write();

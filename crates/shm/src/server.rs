@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use moonrail_memory::{Outside, RegionInfo, RegionSpan, RegionTable};
+use moonrail_sys::life::Life;
 use moonrail_sys::local_socket::{self, PeerCredentials};
 use moonrail_sys::poll::Interest;
 use moonrail_sys::poller::{Events, Poller};
@@ -20,7 +21,7 @@ use moonrail_sys::{Waker, host, random};
 use crate::contact::ShmContact;
 use crate::initiators::{Initiator, Initiators};
 use crate::mirror::Mirror;
-use crate::welcome::Welcome;
+use crate::welcome::{Answer, Ask, Welcome};
 
 /// Processes connected at once.
 const MOST_INITIATORS: usize = 1024;
@@ -154,6 +155,12 @@ impl Reception {
     }
 
     fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
+        // Initiators see by it, without a system call, that this process has ended. Where it cannot be had, they ask.
+        let life = Life::begin(shared.mirror.life());
+        if let Err(error) = &life {
+            tracing::debug!(%error, "the same-host path cannot mark this process as living");
+        }
         let mut events = Events::with_capacity(64);
         let mut resting = false;
         while !self.shared.stopping.load(Ordering::Acquire) {
@@ -169,7 +176,7 @@ impl Reception {
                         self.shared.waker.drain();
                     }
                     LISTENER => knocked = true,
-                    token => self.farewell(token),
+                    token => self.attend(token),
                 }
             }
             if rested {
@@ -242,23 +249,34 @@ impl Reception {
         let fds = [self.shared.mirror_fd.as_fd(), page.as_fd()];
         if local_socket::send(socket, &welcome, &fds).is_err() {
             // It has gone again.
-            self.farewell(token);
+            self.attend(token);
         }
         Ok(())
     }
 
-    /// A process has ended or closed its socket (it has nothing to say, so bytes count as closing too).
-    fn farewell(&mut self, token: u64) {
+    /// A process asks for a block, has ended, or closed its socket.
+    fn attend(&mut self, token: u64) {
         let token = token & !1;
         let Some(initiator) = self.connected.get(&token) else { return };
         if !initiator.gone() {
-            // It talks. Nobody listens: what it may do is in the shared page.
-            let _ = local_socket::receive(initiator.socket(), &mut [0; 16]);
+            self.answer(initiator);
             return;
         }
         let _ = self.poller.remove(initiator.socket());
         let _ = self.poller.remove(initiator.process());
         self.shared.initiators.remove(initiator);
         self.connected.remove(&token);
+    }
+
+    /// Reads one question and hands the block out. What is no question is dropped, and so is an answer that finds no room:
+    /// whoever asks that much without reading does without.
+    fn answer(&self, initiator: &Initiator) {
+        let mut bytes = [0; Ask::LEN + 1];
+        let read = local_socket::receive(initiator.socket(), &mut bytes);
+        let Some(Ask { block }) = read.ok().and_then(|(len, _)| Ask::decode(&bytes[..len])) else { return };
+        let found = self.shared.mirror.block(block);
+        let answer = Answer { block, len: found.as_ref().map_or(0, |found| found.len()) };
+        let fd = found.as_ref().map(|found| found.fd());
+        let _ = local_socket::send(initiator.socket(), &answer.encode(), fd.as_slice());
     }
 }

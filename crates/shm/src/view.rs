@@ -3,7 +3,8 @@
 //! Owns catching up and the check of a range. Everything read is checked for sense: a target that lies can be refused or
 //! spoil its own memory, nothing else. It must not know what is copied.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use moonrail_memory::Want;
@@ -23,6 +24,10 @@ pub(crate) struct View {
     by_start: BTreeMap<u64, Listed>,
     /// Start of the region that each slot was last seen with; 0 for none, as no region starts there.
     starts: Vec<u64>,
+    /// The blocks that the regions lie in, and how many lie in each.
+    blocks: HashMap<u32, u32>,
+    /// Blocks that no region has lain in since [`View::take_left`].
+    left: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +36,23 @@ struct Listed {
     generation: u64,
     writable: bool,
     slot: usize,
+    backing: Option<(u32, u64)>,
+}
+
+/// A region that a range was found in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// The block that it lies in, and the bytes from the block's start to its own.
+    pub(crate) backing: Option<(u32, u64)>,
+}
+
+impl Found {
+    #[inline]
+    pub(crate) fn contains(&self, addr: u64, len: u64) -> bool {
+        addr >= self.start && addr.checked_add(len).is_some_and(|end| end <= self.end)
+    }
 }
 
 /// A mirror that makes no sense.
@@ -120,11 +142,12 @@ impl View {
         let at = layout::slot_at(index);
         let key = mirror.load(at + slot::KEY).unwrap_or(0);
         let (start, len) = (mirror.load_relaxed(at + slot::START), mirror.load_relaxed(at + slot::LENGTH));
+        let backing = mirror.load_relaxed(at + slot::BACKING).unwrap_or(0);
         fence(Ordering::Acquire);
         let still = mirror.load_relaxed(at + slot::KEY) == Some(key);
         let before = std::mem::take(&mut self.starts[index]);
         if before != 0 && self.by_start.get(&before).is_some_and(|listed| listed.slot == index) {
-            self.by_start.remove(&before);
+            self.remove(before);
         }
         let (Some(start), Some(len)) = (start, len) else { return Err(BadMirror("it is too short")) };
         if key == 0 || !still {
@@ -135,13 +158,39 @@ impl View {
         let (generation, writable) = (key >> 1, key & 1 == 1);
         self.newest = self.newest.max(generation);
         self.starts[index] = start;
-        self.by_start.insert(start, Listed { end, generation, writable, slot: index });
+        let backing = layout::backed(backing, start);
+        self.remove(start);
+        if let Some((block, _)) = backing {
+            *self.blocks.entry(block).or_default() += 1;
+        }
+        self.by_start.insert(start, Listed { end, generation, writable, slot: index, backing });
         Ok(())
     }
 
+    fn remove(&mut self, start: u64) {
+        let Some((block, _)) = self.by_start.remove(&start).and_then(|listed| listed.backing) else { return };
+        if let Entry::Occupied(mut uses) = self.blocks.entry(block) {
+            *uses.get_mut() -= 1;
+            if *uses.get() == 0 {
+                uses.remove();
+                self.left.push(block);
+            }
+        }
+    }
+
+    /// Whether a region lies in the block.
+    pub(crate) fn lists(&self, block: u32) -> bool {
+        self.blocks.contains_key(&block)
+    }
+
+    /// The blocks that regions have left since the last call; some may be listed again.
+    pub(crate) fn take_left(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.left)
+    }
+
     /// Whether `len` bytes at `addr` lie inside one region that allows `want` and is not younger than generation
-    /// `born_by`; on success, the bounds of that region.
-    pub(crate) fn find(&self, addr: u64, len: u64, want: Want, born_by: u64) -> Result<(u64, u64), Miss> {
+    /// `born_by`; on success, that region.
+    pub(crate) fn find(&self, addr: u64, len: u64, want: Want, born_by: u64) -> Result<Found, Miss> {
         let Some(last) = addr.checked_add(len) else { return Err(Miss::Wraps) };
         let below = self.by_start.range(..=addr).next_back();
         let Some((&start, listed)) = below.filter(|(_, listed)| last <= listed.end) else {
@@ -155,7 +204,7 @@ impl View {
         if listed.generation > born_by {
             return Err(Miss::Successor);
         }
-        Ok((start, listed.end))
+        Ok(Found { start, end: listed.end, backing: listed.backing })
     }
 }
 

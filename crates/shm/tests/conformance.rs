@@ -1,4 +1,4 @@
-//! The conformance suite over cross-memory copies, with both ends in this process.
+//! The conformance suite over both ways of copying, with both ends in this process.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use moonrail_transport::testkit::Side;
 use moonrail_transport::testkit::conformance::Subject;
 use moonrail_transport::{Dialect, Target};
 
-fn subject() -> Subject {
-    let far = Arc::new(Side::new());
+fn subject(far: Side) -> Subject {
+    let far = Arc::new(far);
     let server = ShmServer::start(Arc::clone(&far.regions), 1).unwrap();
     Subject {
         path: Box::new(ShmPath::new()),
@@ -26,4 +26,16 @@ fn subject() -> Subject {
     }
 }
 
-moonrail_transport::conformance_suite!(subject);
+/// By the kernel: the far side's memory cannot be mapped.
+mod across {
+    use super::*;
+
+    moonrail_transport::conformance_suite!(|| subject(Side::private()));
+}
+
+/// Through memory that both sides have mapped.
+mod mapped {
+    use super::*;
+
+    moonrail_transport::conformance_suite!(|| subject(Side::new()));
+}

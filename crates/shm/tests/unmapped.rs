@@ -42,11 +42,12 @@ fn run(
 
 #[test]
 fn the_side_at_fault_is_named_with_its_descriptor() {
-    let (hollow, gone) = hollow();
     let sound = Side::new();
     let good = sound.range(1 << 20);
     let far = Side::new();
     let buffer = far.range(1 << 20);
+    // Last, so that nothing of the others is mapped where its memory was.
+    let (hollow, gone) = hollow();
     for opcode in [Opcode::Write, Opcode::Read] {
         // Our own side; the descriptor before it is applied.
         hollow.register(good, RegionOptions::default()).unwrap();

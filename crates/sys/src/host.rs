@@ -53,6 +53,21 @@ pub fn ptrace_scope() -> Option<u32> {
     std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
 }
 
+/// Memory and swap space of the machine in bytes, used or not.
+pub fn total_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_add(info.totalswap).saturating_mul(u64::from(info.mem_unit))
+}
+
+/// Whether this process has CAP_SYS_PTRACE, which `ptrace_scope` up to 2 does not hold back.
+pub fn may_trace() -> bool {
+    const CAP_SYS_PTRACE: u64 = 1 << 19;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+    bits.is_some_and(|bits| bits & CAP_SYS_PTRACE != 0)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -1,7 +1,7 @@
 //! Memory of 64-bit words that several processes map: a sealed memfd.
 //!
-//! Owns creating, sealing, checking and mapping it. The size is sealed before anybody else sees it, or a truncate would be
-//! a SIGBUS here. It must not know what the words mean.
+//! Owns the words in it, as atomics; creating, sealing and checking are [`memfd`](crate::memfd)'s. It must not know what
+//! the words mean.
 
 use std::ffi::CStr;
 use std::io;
@@ -9,9 +9,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{SealFlags, fcntl_add_seals};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use rustix::process::{Resource, getrlimit};
+
+use crate::memfd::{Pages, sealed_size, unsealed};
 
 /// What others may do with the words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,17 +38,7 @@ impl SharedWords {
     /// No memfd, no address space, out of descriptors; the process's limit on file sizes is below the size.
     pub fn create(name: &CStr, count: usize, others: Others) -> io::Result<(SharedWords, OwnedFd)> {
         let len = byte_len(count)?;
-        // The kernel would send SIGXFSZ, which kills.
-        if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < len as u64) {
-            return Err(io::Error::from_raw_os_error(libc::EFBIG));
-        }
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-            // Before Linux 6.3.
-            Err(rustix::io::Errno::INVAL) => memfd_create(name, flags),
-            made => made,
-        }?;
-        ftruncate(&fd, len as u64)?;
+        let fd = unsealed(name, len, Pages::Usual)?;
         let map = Map::new(&fd, len, ProtFlags::READ | ProtFlags::WRITE)?;
         if others == Others::Read {
             match fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE) {
@@ -128,13 +119,9 @@ fn byte_len(count: usize) -> io::Result<usize> {
 
 fn checked_len(fd: impl AsFd, count: usize) -> io::Result<usize> {
     let len = byte_len(count)?;
-    let invalid = |text| io::Error::new(io::ErrorKind::InvalidData, text);
-    let seals = fcntl_get_seals(&fd).map_err(|_| invalid("not a sealed memfd"))?;
-    if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-        return Err(invalid("a memfd whose size is not sealed"));
-    }
-    if u64::try_from(fstat(&fd)?.st_size) != Ok(len as u64) {
-        return Err(invalid("a memfd of another size than agreed"));
+    if sealed_size(&fd)?.0 != len {
+        let text = "a memfd of another size than agreed";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
     Ok(len)
 }
@@ -172,6 +159,7 @@ unsafe impl Sync for Map {}
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
     #[test]
     fn a_reader_sees_what_the_maker_stores_and_cannot_store() {

@@ -7,6 +7,7 @@
 //!
 //! Must not know: any one path, metadata, Python or C.
 
+mod code;
 mod control;
 mod error;
 mod path;
@@ -14,7 +15,8 @@ mod path;
 pub mod testkit;
 mod work;
 
+pub use code::Code;
 pub use control::{Control, Stop, WAIT_SLICE};
-pub use error::{Code, Error, Retry, Stage};
+pub use error::{Error, Retry, Stage};
 pub use path::{Dialect, Failure, Path, Target};
 pub use work::{Entry, Opcode, Work};

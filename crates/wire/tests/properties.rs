@@ -326,6 +326,7 @@ fn extension() -> impl Strategy<Value = Extension> {
         names: ranges.into_iter().map(|(name, addr, length)| NamedBuffer { name, addr, length }).collect(),
         rail: (epoch % 2 == 0).then_some(RailOffer { features: epoch as u32, max: epoch as u16, min: 1 }),
         same_host: (epoch % 3 == 0).then(|| format!("contact {epoch}")),
+        refuses_v1: epoch % 5 == 0,
     })
 }
 

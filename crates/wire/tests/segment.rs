@@ -197,6 +197,7 @@ fn the_extension_is_one_object_that_others_skip() {
             names: vec![NamedBuffer { name: "weights".to_owned(), addr: 4096, length: 9 }],
             rail: Some(RailOffer { features: 5, max: 2, min: 1 }),
             same_host: Some("near".to_owned()),
+            refuses_v1: true,
         }),
         ..tcp()
     };
@@ -204,7 +205,7 @@ fn the_extension_is_one_object_that_others_skip() {
     assert_eq!(
         text(&json),
         "{\"buffers\":[],\"moonrail\":{\"epoch\":\"00000000fedcba98\",\"names\":[{\"addr\":4096,\"length\":9,\
-         \"name\":\"weights\"}],\"rail\":{\"features\":5,\"max\":2,\"min\":1},\"release\":\"0.1.0\",\"same_host\":\"near\"},\"name\":\"h:1\",\"protocol\":\"tcp\",\"tcp_data_port\":7,\
+         \"name\":\"weights\"}],\"rail\":{\"features\":5,\"max\":2,\"min\":1},\"refuses_v1\":true,\"release\":\"0.1.0\",\"same_host\":\"near\"},\"name\":\"h:1\",\"protocol\":\"tcp\",\"tcp_data_port\":7,\
          \"tcp_proto_version\":2,\"timestamp\":\"\"}\n"
     );
     assert_eq!(SegmentDescriptor::from_json(&json), Ok(descriptor));
@@ -217,7 +218,8 @@ fn the_extension_is_one_object_that_others_skip() {
             epoch: 255,
             names: Vec::new(),
             rail: None,
-            same_host: None
+            same_host: None,
+            refuses_v1: false,
         })
     );
 }

@@ -23,6 +23,8 @@ MODULES = [
     "moonrail.peer",
     "moonrail.mooncake",
     "moonrail.rpc",
+    "moonrail.serving",
+    "moonrail._capabilities",
 ]
 
 

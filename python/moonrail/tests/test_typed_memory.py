@@ -180,6 +180,72 @@ def test_allocated_buffers(typed: moonrail.Engine) -> None:
         typed.allocate(-1)
 
 
+def test_a_buffer_that_is_in_use_stays_as_it_is(typed: moonrail.Engine) -> None:
+    """A refused free leaves buffer, views and registration alone; a freed buffer has no views and gets none."""
+    buffer = typed.allocate(4096)
+    view = buffer.view
+    for _ in range(2):
+        with pytest.raises(BufferError, match="1 views"):
+            buffer.close()
+    assert not buffer.freed
+    view[:4] = b"kept"
+    assert (bytes(buffer.view[:4]), typed.report().regions) == (b"kept", 1)
+    view.release()
+    buffer.close()
+    for reach in (memoryview, bytes, lambda freed: np.frombuffer(freed, dtype=np.uint8)):
+        with pytest.raises(BufferError, match="freed"):
+            reach(buffer)
+
+
+def test_huge_pages(typed: moonrail.Engine, peer: PeerProcess) -> None:
+    assert typed.allocate(4096).huge_pages is None
+    buffer = typed.allocate(3 << 20, name="huge", huge_pages=True)
+    if buffer.huge_pages is None:
+        assert buffer.why_no_huge_pages
+    else:
+        assert buffer.huge_pages in ("hugetlb", "transparent")
+        assert buffer.why_no_huge_pages is None
+    assert len(buffer) == 3 << 20
+    assert bytes(buffer) == bytes(3 << 20)
+    buffer.view[:] = b"\7" * (3 << 20)
+    far = typed.connect(peer.name)
+    far.write(buffer[1 << 20 : (1 << 20) + 100], far.buffer("pool")[:100])
+    assert peer.read(0, 100) == b"\7" * 100
+    buffer.close()
+    with pytest.raises(moonrail.ResourceLimitError):
+        typed.allocate(1 << 46, huge_pages=True)
+
+
+def test_managed_memory_is_mapped_by_a_peer() -> None:
+    with moonrail.Engine("127.0.0.1") as one, moonrail.Engine("127.0.0.1") as two:
+        theirs = one.allocate(2 << 20, name="pool")
+        mine, array_ = two.allocate(2 << 20), np.full(100, 3, dtype=np.uint8)
+        far = two.connect(one.name)
+        if far.path != "shm":
+            pytest.skip("no same-host path here")
+        with two.register(array_):
+            far.write(array_, theirs_at(far, 0, 100))
+        far.refresh()
+        assert far.mapped_bytes == 0, "memory that the engine did not allocate is copied by the kernel"
+        mine.view[:] = b"\5" * (2 << 20)
+        for _ in range(200):
+            far.write(mine, theirs_at(far, 0, 2 << 20))
+            far.refresh()
+            if far.mapped_bytes:
+                break
+        assert far.mapped_bytes == 2 << 20
+        theirs.view[:] = b"\6" * (2 << 20)
+        far.read(mine, theirs_at(far, 0, 2 << 20))
+        assert bytes(mine) == b"\6" * (2 << 20)
+        theirs.close()
+        with pytest.raises(moonrail.MoonrailError):
+            far.read(mine, moonrail.RemoteRange(far.name, theirs.addr, 100))
+
+
+def theirs_at(far: moonrail.Peer, start: int, stop: int) -> moonrail.RemoteRange:
+    return far.buffer("pool")[start:stop]
+
+
 def test_views_keep_the_memory_alive() -> None:
     engine = moonrail.Engine("127.0.0.1")
     buffer = engine.allocate(1 << 20)

@@ -2,6 +2,8 @@
 
 use super::{Context, Outcome, Step};
 use crate::cargo_tools;
+use crate::faults;
+use crate::instructions::{self, NotCounted};
 use crate::process;
 use crate::system;
 use crate::venv::Venv;
@@ -15,9 +17,11 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "advisories", fast: false, run: advisories },
     Step { name: "rust", fast: true, run: rust },
     Step { name: "doctest", fast: false, run: doctest },
+    Step { name: "faults", fast: false, run: faults },
     Step { name: "ruff", fast: true, run: ruff },
     Step { name: "mypy", fast: true, run: mypy },
     Step { name: "wheels", fast: false, run: wheels },
+    Step { name: "instructions", fast: false, run: instructions },
     Step { name: "python", fast: false, run: |context| pytest(context, "python/moonrail/tests") },
     Step { name: "consumers", fast: false, run: |context| pytest(context, "tests/consumers") },
     Step { name: "recipes", fast: false, run: |context| pytest(context, "tests/recipes") },
@@ -96,6 +100,11 @@ fn doctest(context: &Context<'_>) -> StepResult {
     pass(process::cargo(context.workspace).args(["test", "--doc"]).args(WITHOUT_BINDINGS))
 }
 
+fn faults(context: &Context<'_>) -> StepResult {
+    let args = ["--seeds".to_owned(), faults::CI_SEEDS.to_owned()];
+    faults::run(context.workspace, "run", &args).map(|()| Outcome::Passed)
+}
+
 fn ruff(context: &Context<'_>) -> StepResult {
     require_python_folders(context)?;
     let tools = Venv::tools(context.workspace)?;
@@ -120,6 +129,14 @@ fn require_python_folders(context: &Context<'_>) -> Result<(), String> {
 
 fn wheels(context: &Context<'_>) -> StepResult {
     context.installed().map(|_| Outcome::Passed)
+}
+
+fn instructions(context: &Context<'_>) -> StepResult {
+    match instructions::check(context.workspace) {
+        Ok(()) => Ok(Outcome::Passed),
+        Err(NotCounted::Skipped(why)) => Ok(Outcome::Skipped(why)),
+        Err(NotCounted::Failed(why)) => Err(why),
+    }
 }
 
 fn interop(context: &Context<'_>) -> StepResult {

@@ -38,7 +38,11 @@ impl Service {
 }
 
 pub(super) fn router(service: Arc<Service>) -> Router {
-    Router::new().route("/metadata", any(metadata)).route("/", get(list)).with_state(service)
+    Router::new()
+        .route("/metadata", any(metadata))
+        .route("/", get(list))
+        .with_state(service)
+        .merge(super::reference::router())
 }
 
 type Pairs = Vec<(String, String)>;

@@ -8,17 +8,18 @@ use moonrail_shm::ShmServer;
 use moonrail_transport::testkit::Side;
 use rustix::process::Signal;
 
-use crate::support::{Dice, Other};
+use crate::support::{Dice, Other, Way};
 
-fn writer(server: &ShmServer, range: MemoryRange) -> Other {
-    let facts = [
+fn writer(server: &ShmServer, range: MemoryRange, way: Way) -> Other {
+    let mut facts = vec![
         ("CONTACT", server.contact().to_string()),
         ("REMOTE", range.addr().to_string()),
         ("LEN", range.len().to_string()),
         ("BYTE", "170".to_owned()),
     ];
+    facts.extend(way.fact());
     let mut other = Other::start("writer", &facts);
-    other.hear("running");
+    assert_eq!(other.hear("running") != "0", way == Way::Mapped);
     other
 }
 
@@ -31,12 +32,21 @@ fn guarded(range: MemoryRange, round: u8) {
 
 #[test]
 fn a_killed_initiator_holds_nothing() {
+    killed(Way::Across);
+}
+
+#[test]
+fn a_killed_initiator_holds_nothing_mapped() {
+    killed(Way::Mapped);
+}
+
+fn killed(way: Way) {
     let side = Side::new();
     let server = ShmServer::start(Arc::clone(&side.regions), 1).unwrap();
-    let range = side.range(32 << 20);
+    let range = side.range(8 << 20);
     let mut dice = Dice(0x6d6f_6f6e);
     for round in 0..25 {
-        let mut other = writer(&server, range);
+        let mut other = writer(&server, range, way);
         std::thread::sleep(Duration::from_micros(dice.below(6000)));
         other.kill();
         let since = Instant::now();
@@ -54,14 +64,23 @@ fn a_killed_initiator_holds_nothing() {
 
 #[test]
 fn a_stopped_initiator_keeps_the_memory_it_copies_to_and_no_other() {
+    stopped(Way::Across);
+}
+
+#[test]
+fn a_stopped_initiator_keeps_the_mapped_memory_it_copies_to_and_no_other() {
+    stopped(Way::Mapped);
+}
+
+fn stopped(way: Way) {
     let side = Side::new();
     let server = ShmServer::start(Arc::clone(&side.regions), 1).unwrap();
-    let (range, unrelated) = (side.range(64 << 20), side.range(4096));
+    let (range, unrelated) = (side.range(16 << 20), side.range(4096));
     let patience = Duration::from_millis(150);
     let mut dice = Dice(0x7261_696c);
     let mut caught = 0;
     for round in 0..40 {
-        let mut other = writer(&server, range);
+        let mut other = writer(&server, range, way);
         std::thread::sleep(Duration::from_micros(dice.below(3000)));
         other.freeze();
         let since = Instant::now();

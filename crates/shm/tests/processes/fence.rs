@@ -7,10 +7,19 @@ use moonrail_memory::RegionOptions;
 use moonrail_shm::ShmServer;
 use moonrail_transport::testkit::Side;
 
-use crate::support::Other;
+use crate::support::{Other, Way};
 
 #[test]
 fn no_byte_changes_behind_the_fence() {
+    fence(Way::Across);
+}
+
+#[test]
+fn no_mapped_byte_changes_behind_the_fence() {
+    fence(Way::Mapped);
+}
+
+fn fence(way: Way) {
     let side = Side::new();
     let server = ShmServer::start(Arc::clone(&side.regions), 1).unwrap();
     // One that takes many calls, one that takes a microsecond.
@@ -18,14 +27,15 @@ fn no_byte_changes_behind_the_fence() {
         let range = side.range(len);
         let others: Vec<Other> = (0..3)
             .map(|at| {
-                let facts = [
+                let mut facts = vec![
                     ("CONTACT", server.contact().to_string()),
                     ("REMOTE", range.addr().to_string()),
                     ("LEN", len.to_string()),
                     ("BYTE", (200 + at).to_string()),
                 ];
+                facts.extend(way.fact());
                 let mut other = Other::start("writer", &facts);
-                other.hear("running");
+                assert_eq!(other.hear("running") != "0", way == Way::Mapped);
                 other
             })
             .collect();

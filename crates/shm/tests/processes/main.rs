@@ -4,6 +4,7 @@
 mod apart;
 mod dying;
 mod fence;
+mod mapped;
 mod restart;
 mod support;
 

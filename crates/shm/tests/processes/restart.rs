@@ -7,12 +7,18 @@ use moonrail_shm::{ShmContact, ShmPath, ShmServer};
 use moonrail_transport::testkit::Side;
 use moonrail_transport::{Code, Entry, Opcode, Path};
 
-use crate::support::{Other, execute, target};
+use crate::support::{Other, Way, execute, target};
 
 const LEN: u64 = 300_000;
 
 fn start() -> (Other, String, u64) {
-    let mut other = Other::start("target", &[("LEN", LEN.to_string())]);
+    start_as(Way::Mapped)
+}
+
+fn start_as(way: Way) -> (Other, String, u64) {
+    let mut facts = vec![("LEN", LEN.to_string())];
+    facts.extend(way.fact());
+    let mut other = Other::start("target", &facts);
     let contact = other.hear("contact");
     let buffer = other.hear("buffer").parse().unwrap();
     (other, contact, buffer)
@@ -56,10 +62,19 @@ fn a_restarted_target_is_noticed_at_once() {
 
 #[test]
 fn a_target_killed_under_load_never_counts_as_a_success() {
+    killed_under_load(Way::Across);
+}
+
+#[test]
+fn a_mapped_target_killed_under_load_never_counts_as_a_success() {
+    killed_under_load(Way::Mapped);
+}
+
+fn killed_under_load(way: Way) {
     let (near, path) = (Side::new(), ShmPath::new());
     let local = near.buffer(&[9; LEN as usize]);
     for round in 0..10 {
-        let (mut other, contact, remote) = start();
+        let (mut other, contact, remote) = start_as(way);
         let (target, entry) = (target(&contact), [Entry { local, remote, len: LEN }]);
         execute(&path, &target, &near, Opcode::Write, &entry).unwrap();
         let killer = std::thread::spawn(move || {
@@ -68,9 +83,11 @@ fn a_target_killed_under_load_never_counts_as_a_success() {
             drop(other);
         });
         let failure = loop {
+            let dead = killer.is_finished();
             if let Err(failure) = execute(&path, &target, &near, Opcode::Write, &entry) {
                 break failure;
             }
+            assert!(!dead, "a write to a process that was dead before it began");
         };
         killer.join().unwrap();
         assert_eq!(failure.error.code(), Code::PeerGone, "{failure}");

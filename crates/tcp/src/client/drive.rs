@@ -104,7 +104,8 @@ fn pump(
                 Ok(_) => moved = true,
                 Err(error) if is_transient(&error) => {}
                 Err(error) if is_fault(&error) => {
-                    let here = Reached { index: exchange.sending_index(), untouched: false };
+                    let (index, applied) = (exchange.sending_index(), exchange.next_index());
+                    let here = Reached { index, applied, untouched: false };
                     return Err(failure::fault(target, work, here).into());
                 }
                 // The peer's refusal may still be in the receive queue: read on until that ends too.
@@ -200,7 +201,8 @@ fn learn(lane: &mut Lane, looked: bool, slept: Duration) {
 }
 
 fn reached(exchange: &impl Exchange) -> Reached {
-    Reached { index: exchange.next_index(), untouched: exchange.untouched() }
+    let index = exchange.next_index();
+    Reached { index, applied: index, untouched: exchange.untouched() }
 }
 
 pub(super) fn is_transient(error: &io::Error) -> bool {

@@ -11,15 +11,17 @@ const LETS_GO: Duration = Duration::from_millis(100);
 /// How far an exchange had come when it failed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reached {
-    /// The first entry not known to be applied.
+    /// The entry that the failure is about.
     pub index: usize,
+    /// Entries known to be applied: all before this one.
+    pub applied: usize,
     /// No byte of the batch can have reached the peer's memory.
     pub untouched: bool,
 }
 
 impl Reached {
     /// Nothing was sent yet.
-    pub(super) const NOTHING: Reached = Reached { index: 0, untouched: true };
+    pub(super) const NOTHING: Reached = Reached { index: 0, applied: 0, untouched: true };
 }
 
 /// The failure of an exchange. Reads leave the peer untouched, so they may always be repeated.
@@ -51,7 +53,7 @@ pub(super) fn failed(
     if work.entries.len() > 1 {
         error = error.with_index(reached.index).with_note(format_args!(
             "{} of {} descriptors are known to be applied",
-            reached.index,
+            reached.applied,
             work.entries.len()
         ));
     }
@@ -75,7 +77,7 @@ pub(super) fn restarted(target: &Target, work: &Work<'_>, reached: Reached) -> F
         endpoint(target)
     );
     let mut failure = failed(target, work, reached, Code::PeerGone, Stage::Connect, message);
-    failure.untouched = reached.index == 0;
+    failure.untouched = reached.applied == 0;
     failure
 }
 

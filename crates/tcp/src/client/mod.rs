@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use moonrail_transport::{Control, Dialect, Failure, Path, Target, Work};
+use moonrail_transport::{Code, Control, Dialect, Failure, Path, Target, Work};
 use parking_lot::RwLock;
 
 use self::pool::Pool;
@@ -74,7 +74,11 @@ impl TcpPath {
         }
         let bulk = work.entries.len() > BULK_ENTRIES || work.bytes() > BULK_BYTES;
         let mut lane = pool.acquire(target, work, bulk, control)?;
-        drive::run(&mut lane, target, work, control)?;
+        drive::run(&mut lane, target, work, control).inspect_err(|failure| {
+            if failure.error.code() == Code::PeerTimeout {
+                pool.is_silent();
+            }
+        })?;
         lane.keep();
         Ok(())
     }
@@ -90,9 +94,7 @@ impl Path for TcpPath {
             return Ok(());
         }
         match self.execute_once(target, work, control) {
-            Err(failure)
-                if failure.error.code() == moonrail_transport::Code::ResourceLimit && failure.untouched =>
-            {
+            Err(failure) if failure.error.code() == Code::ResourceLimit && failure.untouched => {
                 self.shed_idle_lanes();
                 self.execute_once(target, work, control)
             }

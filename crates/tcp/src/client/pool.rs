@@ -38,6 +38,8 @@ struct State {
     bulk: usize,
     /// A lane was lost: descriptors of an older generation may name a process that is gone.
     trusted_from: u64,
+    /// Calls that ended because the peer did not move.
+    silences: u64,
     closed: bool,
     rule: ClosingRule,
 }
@@ -59,6 +61,7 @@ impl Pool {
         control: &Control<'_>,
     ) -> Result<Lent, Failure> {
         let mut state = self.state.lock();
+        let silences = state.silences;
         loop {
             if !bulk || state.bulk < self.bulk_limit() {
                 if let Some(lane) = pop_usable(&mut state) {
@@ -75,6 +78,11 @@ impl Pool {
                     state.bulk += usize::from(bulk);
                     break;
                 }
+            }
+            if state.silences != silences {
+                // It would be waited for once more, by one call after the other.
+                let limit = control.progress.as_secs_f64();
+                return Err(failure::stalled(target, work, Reached::NOTHING, limit));
             }
             if let Some(stop) = (control.stop)() {
                 return Err(failure::stopped(target, work, Reached::NOTHING, stop));
@@ -93,6 +101,12 @@ impl Pool {
                 Err(failure)
             }
         }
+    }
+
+    /// A call on one of the lanes ended because the peer did not move: calls that wait for a lane end likewise.
+    pub(super) fn is_silent(&self) {
+        self.state.lock().silences += 1;
+        self.freed.notify_all();
     }
 
     /// How this peer treats a v1 connection after a request, once learnt.

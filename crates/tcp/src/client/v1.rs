@@ -82,8 +82,9 @@ fn on_one_connection(
         drive(&mut lane, target, work, control, &mut Pipelined::new(outgoing, incoming))?;
         return Ok(());
     }
-    send_writes(&mut lane, target, work, control, &mut outgoing)?;
-    let reached = Reached { index: 0, untouched: false };
+    // Nothing that was sent is known to be applied before the read behind it is answered.
+    send_writes(&mut lane, target, work, control, &mut outgoing, 0)?;
+    let reached = Reached { index: 0, applied: 0, untouched: false };
     let Some(last) = work.entries.iter().rfind(|entry| entry.len > 0) else { return Ok(()) };
     let header = read_header(last.remote + (last.len - 1));
     let confirmed = match send_all(&mut lane, &header, target, work, reached, control)? {
@@ -123,8 +124,8 @@ fn one_connection_each(
             drive(&mut lane, target, work, control, &mut Pipelined::new(outgoing, incoming))?;
             continue;
         }
-        let reached = Reached { index, untouched: false };
-        send_writes(&mut lane, target, work, control, &mut outgoing)?;
+        let reached = Reached { index, applied: index, untouched: false };
+        send_writes(&mut lane, target, work, control, &mut outgoing, index)?;
         if receive_byte(&mut lane, target, work, reached, control)? {
             let message =
                 "the peer answered a write with a byte: it does not speak data protocol v1".to_owned();
@@ -143,17 +144,19 @@ fn one_connection_each(
     Ok(())
 }
 
-/// Sends headers and payload; a v1 server says nothing while it takes them, so any byte or end is a failure.
+/// Sends headers and payload; a v1 server says nothing while it takes them, so any byte or end is a failure. The first
+/// `applied` entries were confirmed before.
 fn send_writes(
     lane: &mut Lane,
     target: &Target,
     work: &Work<'_>,
     control: &Control<'_>,
     outgoing: &mut Outgoing<'_>,
+    applied: usize,
 ) -> Result<(), Failure> {
     let mut clock = Progress::new();
     while !outgoing.done() {
-        let reached = Reached { index: outgoing.index(), untouched: !outgoing.started() };
+        let reached = Reached { index: outgoing.index(), applied, untouched: !outgoing.started() };
         match outgoing.send(&mut lane.stream) {
             Ok(_) => clock.moved(),
             Err(error) if is_transient(&error) => {

@@ -218,7 +218,6 @@ impl Connection {
 
     fn take_payload(&mut self, shared: &Shared) -> io::Result<Option<u64>> {
         let Place::Payload(incoming) = &mut self.place else { return Ok(None) };
-        self.stream.check()?;
         let mut iov = HeldIov::new();
         iov.push_held(&incoming.hold, incoming.addr, incoming.left)
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -226,6 +225,8 @@ impl Connection {
             // The next header comes with it; small requests are looked for together instead.
             iov.push_bytes_mut(&mut self.header);
         }
+        // Last of all, as this process may be stopped anywhere.
+        self.stream.check()?;
         let got = match nothing_yet(self.stream.receive(&mut iov)) {
             Ok(Some(got)) => got as u64,
             Ok(None) => return Ok(None),

@@ -276,7 +276,6 @@ impl RailLane {
 
     fn take_payload(&mut self, shared: &Shared) -> io::Result<usize> {
         let Place::Payload(incoming) = &mut self.place else { return Ok(0) };
-        self.stream.check()?;
         let mut iov = HeldIov::from_storage(std::mem::take(&mut self.iov));
         let limit = Limit { vectors: VECTORS, bytes: self.expect.bytes() };
         let Incoming { ranges, holds, run, .. } = &*incoming;
@@ -285,7 +284,8 @@ impl RailLane {
             // The next head comes with the end of the payload.
             iov.push_bytes_mut(&mut self.head);
         }
-        let outcome = self.stream.receive(&mut iov);
+        // Last of all, as this process may be stopped anywhere.
+        let outcome = self.stream.check().and_then(|()| self.stream.receive(&mut iov));
         self.iov = iov.into_storage();
         let got = match outcome {
             Ok(got) => got as u64,

@@ -62,7 +62,6 @@ impl Waiting {
     /// Takes them out of the socket, payload straight to where it belongs. Returns the bytes taken and, of these,
     /// the bytes stored.
     pub(super) fn receive(&self, stream: &mut Stream) -> io::Result<(u64, u64)> {
-        stream.check()?;
         let mut headers = vec![[0; HEADER_LEN]; self.requests.len()];
         let mut iov = HeldIov::new();
         let mut stored = 0;
@@ -76,6 +75,7 @@ impl Waiting {
         }
         let mut left = self.bytes;
         while left > 0 {
+            stream.check()?;
             match stream.receive(&mut iov) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(got) => {

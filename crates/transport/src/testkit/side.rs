@@ -26,6 +26,13 @@ impl Side {
         Self { managed: ManagedBuffers::new(Arc::clone(&regions)), regions }
     }
 
+    /// A side whose memory no other process can map.
+    #[must_use]
+    pub fn private() -> Self {
+        let regions = Arc::new(RegionTable::new());
+        Self { managed: ManagedBuffers::private(Arc::clone(&regions)), regions }
+    }
+
     /// Registers a new buffer holding `bytes`; returns its address.
     ///
     /// # Panics

@@ -185,6 +185,7 @@ struct RawExtension {
     epoch: Scalar,
     names: List<NamedBuffer>,
     rail: Shape<RawRail>,
+    refuses_v1: Scalar,
     release: Scalar,
     same_host: Scalar,
 }
@@ -225,13 +226,14 @@ impl TryFrom<RawRail> for RailOffer {
 }
 
 impl Object for RawExtension {
-    const KEYS: &'static [&'static str] = &["epoch", "names", "rail", "release", "same_host"];
+    const KEYS: &'static [&'static str] = &["epoch", "names", "rail", "refuses_v1", "release", "same_host"];
 
     fn read<'de, A: MapAccess<'de>>(&mut self, key: &'static str, map: &mut A) -> Result<(), A::Error> {
         match key {
             "epoch" => self.epoch = map.next_value()?,
             "names" => self.names = map.next_value()?,
             "rail" => self.rail = map.next_value()?,
+            "refuses_v1" => self.refuses_v1 = map.next_value()?,
             "same_host" => self.same_host = map.next_value()?,
             _ => self.release = map.next_value()?,
         }
@@ -254,6 +256,7 @@ impl TryFrom<RawExtension> for Extension {
             names: names.items,
             rail: raw.rail.object("rail")?.map(RailOffer::try_from).transpose()?,
             same_host: Some(raw.same_host.text("same_host")?).filter(|contact| !contact.is_empty()),
+            refuses_v1: raw.refuses_v1.text("refuses_v1")? == "true",
         })
     }
 }

@@ -50,6 +50,8 @@ struct WireExtension<'a> {
     names: &'a [NamedBuffer],
     #[serde(skip_serializing_if = "Option::is_none")]
     rail: Option<RailOffer>,
+    #[serde(skip_serializing_if = "is_false")]
+    refuses_v1: bool,
     release: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     same_host: Option<&'a str>,
@@ -77,6 +79,7 @@ impl<'a> From<&'a Extension> for WireExtension<'a> {
             epoch: extension.epoch,
             names: &extension.names,
             rail: extension.rail,
+            refuses_v1: extension.refuses_v1,
             release: &extension.release,
             same_host: extension.same_host.as_deref(),
         }
@@ -85,6 +88,10 @@ impl<'a> From<&'a Extension> for WireExtension<'a> {
 
 fn is_v1(version: &u32) -> bool {
     *version == 1
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn hex<S: Serializer>(epoch: &u64, serializer: S) -> Result<S::Ok, S::Error> {

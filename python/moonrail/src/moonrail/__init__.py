@@ -4,10 +4,12 @@
 """
 
 from . import errors as errors
+from ._capabilities import Capabilities, Capability, capabilities, require
 from ._moonrail import __version__ as __version__
 from .engine import Engine, EngineReport
 from .errors import (
     CancelledError,
+    CapabilityError,
     DeadlineError,
     EngineClosedError,
     InvalidArgumentError,
@@ -32,6 +34,9 @@ from .peer import Notify, Peer, Probe, Transfer
 __all__ = [
     "Buffer",
     "CancelledError",
+    "Capabilities",
+    "Capability",
+    "CapabilityError",
     "DeadlineError",
     "Engine",
     "EngineClosedError",
@@ -59,4 +64,6 @@ __all__ = [
     "Transfer",
     "TransferError",
     "UnconfirmedError",
+    "capabilities",
+    "require",
 ]

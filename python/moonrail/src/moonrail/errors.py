@@ -2,15 +2,18 @@
 
 Every failure has a stable code (``REMOTE_NOT_REGISTERED``), the peer, the index of the descriptor in a batch, the stage
 at which it failed, and whether the same call may be made again. The classes group the codes by what a program does
-about them.
+about them. The text ends in the command that explains it: ``moonrail explain REMOTE_NOT_REGISTERED``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ._codes import CLASSES
+
 __all__ = [
     "CancelledError",
+    "CapabilityError",
     "DeadlineError",
     "EngineClosedError",
     "ErrorText",
@@ -61,6 +64,9 @@ class MoonrailError(Exception):
         peer: str | None = None,
         index: int | None = None,
     ) -> None:
+        if f"[moonrail explain {code}]" not in message:
+            # Raised by this package's Python; the engine's own say all of it already.
+            message = f"{code} ({stage}, retry {retry}): {message} [moonrail explain {code}]"
         super().__init__(message)
         self.code = code
         self.peer = peer
@@ -94,6 +100,10 @@ class RegistrationError(MoonrailError):
 
     After REGION_BUSY the memory must not be freed: a transfer still uses it.
     """
+
+
+class CapabilityError(MoonrailError, RuntimeError):
+    """What the program requires is not there: MISSING_CAPABILITY. The message says what, where, and what helps."""
 
 
 class ResourceLimitError(MoonrailError):
@@ -176,37 +186,7 @@ class ErrorText(str):
         return self
 
 
-_CLASSES: dict[str, type[MoonrailError]] = {
-    "INVALID_ARGUMENT": InvalidArgumentError,
-    "LENGTH_MISMATCH": InvalidArgumentError,
-    "UNKNOWN_BATCH": InvalidArgumentError,
-    "NOT_INITIALIZED": EngineClosedError,
-    "FORKED": EngineClosedError,
-    "LISTEN_FAILED": StartError,
-    "NAME_TAKEN": StartError,
-    "UNKNOWN_PROTOCOL": StartError,
-    "ADDRESS_OVERLAPPED": RegistrationError,
-    "ADDRESS_NOT_REGISTERED": RegistrationError,
-    "REGION_BUSY": RegistrationError,
-    "LOCAL_NOT_REGISTERED": LocalRangeError,
-    "MEMORY_FAULT": LocalRangeError,
-    "REMOTE_NOT_REGISTERED": RemoteRangeError,
-    "REMOTE_REFUSED": RemoteRangeError,
-    "BAD_PEER_NAME": PeerUnreachableError,
-    "NAME_RESOLUTION": PeerUnreachableError,
-    "PEER_UNREACHABLE": PeerUnreachableError,
-    "METADATA": PeerUnreachableError,
-    "PEER_GONE": PeerGoneError,
-    "PEER_TIMEOUT": PeerTimeoutError,
-    "PROTOCOL_ERROR": PeerProtocolError,
-    "UNSUPPORTED_PEER": PeerProtocolError,
-    "DEADLINE_EXCEEDED": DeadlineError,
-    "UNCONFIRMED": UnconfirmedError,
-    "NOTIFY_REJECTED": NotifyRejectedError,
-    "RESOURCE_LIMIT": ResourceLimitError,
-    "CANCELLED": CancelledError,
-    "INTERRUPTED": CancelledError,
-}
+_CLASSES: dict[str, type[MoonrailError]] = {code: globals()[name] for code, name in CLASSES.items()}
 
 _BY_STAGE: dict[str, type[MoonrailError]] = {"initialize": StartError, "register": RegistrationError}
 

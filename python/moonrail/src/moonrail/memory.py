@@ -111,6 +111,9 @@ class Buffer(_moonrail.Memory):
 
     Made by `Engine.allocate`. It has the buffer protocol: ``memoryview(buffer)``, ``numpy.frombuffer(buffer, dtype)``;
     views keep it alive. Slices are ranges for transfers. A context manager: it is freed at the end.
+
+    ``huge_pages`` is the kind of huge pages that it is made of, "hugetlb" (set aside by the administrator) or
+    "transparent", or None; ``why_no_huge_pages`` says why, if they were asked for and there are none.
     """
 
     __slots__ = ("name",)
@@ -123,11 +126,11 @@ class Buffer(_moonrail.Memory):
         return memoryview(self)
 
     def close(self) -> None:
-        """Unregisters and frees. The second call does nothing.
+        """Unregisters and frees. The second call does nothing. No view can be taken of it any more.
 
         Raises:
-            BufferError: views of it exist.
-            RegistrationError: REGION_BUSY, as in `Registration.close`.
+            BufferError: views of it exist; it stays as it is.
+            RegistrationError: REGION_BUSY, as in `Registration.close`; the buffer stays allocated.
         """
         self.free()
 

@@ -88,6 +88,21 @@ class Peer:
         return str(self._report["path"])
 
     @property
+    def mapped_bytes(self) -> int:
+        """Bytes of its memory that were mapped here when it was last asked: buffers that its engine allocated, on this host."""
+        return int(self._report["mapped_bytes"])
+
+    @property
+    def serves(self) -> tuple[str, ...]:
+        """The protocols and paths that it serves, by the names that `moonrail.require` takes."""
+        return tuple(self._report["serves"])
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """What it lacks that a newer engine has, one sentence each. Told from its descriptor's shape, not from its version."""
+        return tuple(self._report["lacks"])
+
+    @property
     def buffers(self) -> tuple[RemoteBuffer, ...]:
         """Its buffers, in the order it registered them, as of `Engine.connect` or the last `refresh`."""
         return self._buffers

@@ -37,12 +37,18 @@ fn number(key: &str) -> u64 {
     fact(key).parse().unwrap()
 }
 
+/// Memory that other processes can map, unless PRIVATE is set.
+fn side() -> Side {
+    if std::env::var_os("PRIVATE").is_some() { Side::private() } else { Side::new() }
+}
+
 /// Serves one buffer of LEN bytes. Told `get`, says the buffer's bytes if they are all the same; told `mute`, makes
-/// itself unreachable for copies.
+/// itself unreachable for copies. Told `more`, allocates another such buffer, which is the one then; told `free`, frees it;
+/// told `files`, says how many descriptors it has.
 fn be_target() {
-    let side = Side::new();
+    let side = side();
     let len = number("LEN") as usize;
-    let buffer = side.buffer(&vec![0; len]);
+    let mut buffer = side.buffer(&vec![0; len]);
     let server = ShmServer::start(Arc::clone(&side.regions), 1).unwrap();
     if std::env::var_os("MUTE").is_some() {
         set_dumpable_behavior(DumpableBehavior::NotDumpable).unwrap();
@@ -66,6 +72,15 @@ fn be_target() {
                 set_dumpable_behavior(DumpableBehavior::NotDumpable).unwrap();
                 say("done", "");
             }
+            "more" => {
+                buffer = side.buffer(&vec![0; len]);
+                say("buffer", buffer);
+            }
+            "free" => {
+                side.free(buffer);
+                say("done", "");
+            }
+            "files" => say("files", std::fs::read_dir("/proc/self/fd").unwrap().count()),
             other => panic!("no such order: {other}"),
         }
     }
@@ -73,13 +88,19 @@ fn be_target() {
 
 /// Writes BYTE all over LEN bytes at REMOTE, again and again, whatever comes back.
 fn be_writer() {
-    let near = Side::new();
+    let near = side();
     let len = number("LEN");
     let local = near.buffer(&vec![number("BYTE") as u8; len as usize]);
     let (path, target) = (ShmPath::new(), target(&fact("CONTACT")));
     let entry = Entry { local, remote: number("REMOTE"), len };
-    execute(&path, &target, &near, Opcode::Write, &[entry]).unwrap();
-    say("running", "");
+    // A later one begins plainly, if the first could not yet: the target's thread may be slow to answer.
+    for round in 0..500 {
+        execute(&path, &target, &near, Opcode::Write, &[entry]).unwrap();
+        if round > 0 && (path.mapped_bytes(&target) > 0 || std::env::var_os("PRIVATE").is_some()) {
+            break;
+        }
+    }
+    say("running", path.mapped_bytes(&target));
     loop {
         if let Err(failure) = execute(&path, &target, &near, Opcode::Write, &[entry])
             && failure.error.code() == moonrail_transport::Code::PeerGone

@@ -39,6 +39,22 @@ pub(crate) fn execute(
     path.execute(target, &Work { opcode, entries, holds: &holds }, &control)
 }
 
+/// The two ways that bytes are copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By the kernel.
+    Across,
+    /// Through memory that both processes have mapped.
+    Mapped,
+}
+
+impl Way {
+    /// What a child is told so that its memory is of the kind.
+    pub(crate) fn fact(self) -> Option<(&'static str, String)> {
+        (self == Self::Across).then(|| ("PRIVATE", "1".to_owned()))
+    }
+}
+
 /// Seeded numbers that look random.
 pub(crate) struct Dice(pub(crate) u64);
 

@@ -49,7 +49,9 @@ impl RailExchange<'_> {
         let mut iov = HeldIov::from_storage(std::mem::take(&mut self.iov));
         iov.push_bytes_mut(&mut head[had_head..]);
         let mut listed = 0;
-        if !head_only && missing > 0 {
+        // Behind a refusal stands the next answer, which must not be taken for payload.
+        let sure = self.judged || self.waiting.len() == 1;
+        if !head_only && sure && missing > 0 {
             let limit = Limit { vectors: VECTORS, bytes: self.state.expect.bytes() };
             listed =
                 front.run.gather(self.work.entries, self.work.holds, &mut self.hints[1], limit, &mut iov)?;

@@ -1,0 +1,1 @@
+"""Groups of cases, measured through the `mooncake.engine` API; engine_bench.py runs them."""

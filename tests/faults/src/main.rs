@@ -1,0 +1,26 @@
+//! The fault suite (docs/reliability.md): real processes and sockets, broken at seeded moments, judged byte by byte.
+//!
+//! `cargo xtask faults --help` is the way to it. Owns everything about faults; knows Moonrail by its public Rust API, its
+//! wire format, and what the kernel tells of its processes.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a command's output is its purpose
+
+mod area;
+mod command;
+mod content;
+mod dice;
+mod mooncake;
+mod node;
+mod orders;
+mod plan;
+mod process;
+mod proxy;
+mod remote;
+mod rig;
+mod run;
+mod shadow;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    command::main()
+}
