@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tracing::{debug, info, warn};
 
 use crate::background::Background;
+use crate::collapse::Collapse;
 use crate::config::{Config, V1Clients};
 use crate::descriptor::OwnDescriptor;
 use crate::errors;
@@ -48,6 +49,7 @@ pub(crate) struct Inner {
     pub fetches: Fetches,
     pub routes: Routes,
     pub background: Background,
+    pub collapse: Option<Collapse>,
     pub inbox: Arc<Inbox>,
     pub publishing: Mutex<()>,
     servers: Mutex<Option<Servers>>,
@@ -143,6 +145,7 @@ impl Engine {
             served: counters.requests.load(Ordering::Relaxed),
             refused: counters.refused.load(Ordering::Relaxed),
             bytes_in: counters.bytes_in.load(Ordering::Relaxed),
+            huge_page_bytes: inner.collapse.as_ref().map_or(0, Collapse::bytes),
             bytes_out: counters.bytes_out.load(Ordering::Relaxed),
         })
     }
@@ -204,6 +207,9 @@ impl Inner {
         if let Err(error) = self.directory.withdraw() {
             warn!("{} could not be taken back from the metadata server: {error}", self.own.name);
         }
+        if let Some(collapse) = &self.collapse {
+            collapse.close();
+        }
         drop(self.servers.lock().take());
     }
 }
@@ -244,6 +250,7 @@ fn build(
     Ok(Inner {
         own,
         managed: ManagedBuffers::new(Arc::clone(&regions)),
+        collapse: (config.huge_pages && config.paths.shm).then(|| Collapse::new(Arc::clone(&regions))),
         regions,
         directory,
         client,

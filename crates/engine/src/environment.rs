@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use moonrail_transport::{Code, Error, Retry, Stage};
 
-use crate::config::{Config, Paths, V1Clients};
+use crate::config::{BadPaths, Config, V1Clients};
 
 /// Ports that the kernel hands out by itself; a range that ends in them would collide.
 const EPHEMERAL: RangeInclusive<u16> = 32768..=60999;
@@ -53,11 +53,14 @@ impl Config {
             Some(other) => return Err(bad("MOONRAIL_V1_CLIENTS", other, "serve or refuse")),
         }
         if let Some(names) = text("MOONRAIL_PATHS") {
-            self.paths = paths(&names)?;
+            self.paths = names.parse().map_err(|BadPaths(takes)| bad("MOONRAIL_PATHS", &names, takes))?;
+        }
+        if let Some(wanted) = flag("MOONRAIL_HUGE_PAGES")? {
+            self.huge_pages = wanted;
         }
         self.force_v1 |= text("MC_TCP_PROTO").as_deref() == Some("1");
         self.no_metadata_cache |= env::var_os("MC_DISABLE_METACACHE").is_some();
-        self.strict |= flag("MOONRAIL_STRICT")?;
+        self.strict |= flag("MOONRAIL_STRICT")?.unwrap_or(false);
         Ok(self)
     }
 }
@@ -65,19 +68,6 @@ impl Config {
 /// With a metadata server: the address to advertise and listen on (`MC_TCP_BIND_ADDRESS`).
 pub(crate) fn advertised_address() -> Option<String> {
     text("MC_TCP_BIND_ADDRESS")
-}
-
-fn paths(names: &str) -> Result<Paths, Error> {
-    let mut paths = Paths { shm: false };
-    let mut tcp = false;
-    for name in names.split(',').map(str::trim) {
-        match name {
-            "tcp" => tcp = true,
-            "shm" => paths.shm = true,
-            _ => return Err(bad("MOONRAIL_PATHS", names, "tcp, or tcp,shm")),
-        }
-    }
-    if tcp { Ok(paths) } else { Err(bad("MOONRAIL_PATHS", names, "tcp, or tcp,shm; tcp cannot be left out")) }
 }
 
 fn ports() -> Result<Option<RangeInclusive<u16>>, Error> {
@@ -121,10 +111,11 @@ where
     Ok(Some(number))
 }
 
-fn flag(name: &str) -> Result<bool, Error> {
+fn flag(name: &str) -> Result<Option<bool>, Error> {
     match text(name).as_deref() {
-        None | Some("0" | "false" | "no" | "off") => Ok(false),
-        Some("1" | "true" | "yes" | "on") => Ok(true),
+        None => Ok(None),
+        Some("0" | "false" | "no" | "off") => Ok(Some(false)),
+        Some("1" | "true" | "yes" | "on") => Ok(Some(true)),
         Some(other) => Err(bad(name, other, "1 or 0")),
     }
 }

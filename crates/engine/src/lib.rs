@@ -20,6 +20,7 @@
 
 mod background;
 mod capabilities;
+mod collapse;
 mod completion;
 mod config;
 mod descriptor;
@@ -43,7 +44,7 @@ mod transfer;
 
 pub use capabilities::{Capabilities, Capability, Kind, Missing, PeerCapabilities, capabilities, require};
 pub use completion::Completion;
-pub use config::{Config, Paths, Timeouts, V1Clients};
+pub use config::{BadPaths, Config, Paths, Timeouts, V1Clients};
 pub use engine::Engine;
 /// What releases can do, and what pairs of them come to.
 pub use moonrail_compat as compat;

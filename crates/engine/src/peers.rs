@@ -139,9 +139,11 @@ impl Peers {
         self.views.read().get(name).cloned()
     }
 
-    /// [`Peers::get`], unless another thread is changing what is known.
-    pub(crate) fn get_now(&self, name: &str) -> Option<Arc<View>> {
-        self.views.try_read()?.get(name).cloned()
+    /// What `with` makes of a peer's view, if there is one and no thread is changing what is known now. Whoever would,
+    /// waits meanwhile.
+    #[inline]
+    pub(crate) fn with_now<T>(&self, name: &str, with: impl FnOnce(&View) -> Option<T>) -> Option<T> {
+        self.views.try_read()?.get(name).and_then(|view| with(view))
     }
 
     /// The names of the peers that are known, in order.

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use moonrail::{
-    Access, Code, Config, Engine, Entry, Error, ForkGuard, Notify, Opcode, Request, Retry, Stage, V1Clients,
+    Access, BadPaths, Code, Config, Engine, Entry, Error, ForkGuard, Notify, Opcode, Request, Retry, Stage,
+    V1Clients,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -37,6 +38,8 @@ struct Options {
     call_timeout: Option<f64>,
     unregister_timeout: Option<f64>,
     lanes_per_peer: Option<usize>,
+    paths: Option<String>,
+    huge_pages: Option<bool>,
     cluster_id: Option<String>,
     refuse_v1: Option<bool>,
 }
@@ -180,6 +183,7 @@ impl Core {
         dict.set_item("fallbacks", report.fallbacks)?;
         dict.set_item("regions", report.regions)?;
         dict.set_item("registered_bytes", report.registered_bytes)?;
+        dict.set_item("huge_page_bytes", report.huge_page_bytes)?;
         dict.set_item("served", report.served)?;
         dict.set_item("refused", report.refused)?;
         dict.set_item("bytes_in", report.bytes_in)?;
@@ -274,6 +278,12 @@ impl Options {
             }
             config.lanes_per_peer = lanes;
         }
+        if let Some(names) = self.paths {
+            config.paths = names
+                .parse()
+                .map_err(|takes: BadPaths| initialize(format!("paths is {names:?}; it takes {takes}")))?;
+        }
+        config.huge_pages = self.huge_pages.unwrap_or(config.huge_pages);
         if let Some(refuse) = self.refuse_v1 {
             config.v1_clients = if refuse { V1Clients::Refuse } else { V1Clients::Serve };
         }

@@ -112,6 +112,13 @@ impl Session {
         interrupt::transferring(py, &live.engine, &self.activity, request)
     }
 
+    /// Moves one small range if that takes no wait; `None`: nothing was done. See [`interrupt::transferring`].
+    pub(crate) fn copy_at_once(&self, peer: &str, opcode: Opcode, entry: Entry) -> Option<Result<(), Error>> {
+        let live = self.live.load();
+        let live = live.as_ref().filter(|live| !live.fork_guard.forked())?;
+        live.engine.copy_at_once(peer, opcode, &[entry])
+    }
+
     /// Starts a batch in the background; its id.
     pub(crate) fn submit(&self, py: Python<'_>, request: Result<Request, Error>) -> Result<u64, Error> {
         let live = self.live()?;

@@ -18,6 +18,8 @@ class Options(TypedDict):
     call_timeout: float | None
     unregister_timeout: float | None
     lanes_per_peer: int | None
+    paths: str | None
+    huge_pages: bool | None
     cluster_id: str | None
     refuse_v1: bool | None
 

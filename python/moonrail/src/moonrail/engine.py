@@ -36,6 +36,8 @@ class EngineReport(NamedTuple):
     regions: int
     """Registered regions."""
     registered_bytes: int
+    huge_page_bytes: int
+    """Registered bytes that the engine had the kernel put into huge pages, since the start."""
     served: int
     """Requests of peers served since the start."""
     refused: int
@@ -63,6 +65,8 @@ class Engine:
         call_timeout: a whole transfer, to which 1 ns a byte is added (none: only progress counts).
         unregister_timeout: how long unregistering waits for transfers that use the memory (5 s).
         lanes_per_peer: connections to one peer at most, 1 to 16 (4).
+        paths: ways of moving bytes that may be used and are offered to peers: ``tcp``, or ``tcp,shm`` (both).
+        huge_pages: have the kernel put large registered regions into huge pages, in the background (yes).
         cluster_id: several clusters may share one metadata server under ids of their own.
         refuse_v1: refuse peers that cannot be told of a refused write (Mooncake up to 0.3.11).
 
@@ -88,6 +92,8 @@ class Engine:
         call_timeout: float | None = None,
         unregister_timeout: float | None = None,
         lanes_per_peer: int | None = None,
+        paths: str | None = None,
+        huge_pages: bool | None = None,
         cluster_id: str | None = None,
         refuse_v1: bool | None = None,
     ) -> None:
@@ -102,6 +108,8 @@ class Engine:
             "call_timeout": call_timeout,
             "unregister_timeout": unregister_timeout,
             "lanes_per_peer": lanes_per_peer,
+            "paths": paths,
+            "huge_pages": huge_pages,
             "cluster_id": cluster_id,
             "refuse_v1": refuse_v1,
         }
