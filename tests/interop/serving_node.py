@@ -83,6 +83,10 @@ class Node:
         except CapabilityError as error:
             return {"raised": str(error), "code": error.code}
 
+    def raw(self, method: str, arguments: list[Any]) -> int:
+        """Calls a method of the engine itself."""
+        return int(getattr(self._engine.engine, method)(*arguments))
+
     def log(self) -> list[str]:
         """What was logged since the last time."""
         lines, self._records.lines = self._records.lines, []

@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from tests.consumers.sglang_files import sglang_root
 from tests.interop import environments
 from tests.interop.environments import OLD, Environment, Unavailable
 from tests.interop.pair import Memory, Party
-from tests.interop.processes import Node, clean_environment
+from tests.interop.processes import MetadataServer, Node, NodeFailed, clean_environment
 
 CLUSTER = ["0.3.7.post2", "0.3.10.post2", "0.3.12.post1", "0.3.13.post1", "moonrail"]
 EXPECTED_NAMES = {
@@ -42,6 +42,8 @@ UNMAPPED = 4096
 PROBE_OF_THE_DEAD = -102
 DIES_OF_UNMAPPED = {"0.3.7.post2"}
 """Releases whose process ends when they are sent a request for such an address."""
+STARTS = 5
+"""A genuine engine picks ports and takes them a moment later: where somebody else has one by then, it fails or dies."""
 BLIND_SECONDS = 1.0
 """An initiator that does not wait for an answer has said what it says by then."""
 
@@ -72,22 +74,30 @@ def doctor(*arguments: str, code: int, variables: dict[str, str] | None = None) 
 class Cluster:
     """One process of each release, found by P2P handshake."""
 
-    def __init__(self, logs: Path) -> None:
+    def __init__(self, logs: Path, names: Sequence[str] = CLUSTER, *, refuse_v1: bool = False) -> None:
         self.parties: dict[str, Party] = {}
         self.logs = logs
         self._numbers = itertools.count(1)
         self._spares: list[Party] = []
         try:
-            for name in CLUSTER:
+            for name in names:
                 environment = environments.moonrail() if name == "moonrail" else environments.genuine(name)
-                self.parties[name] = self._start(name, environment)
+                self.parties[name] = self._start(name, environment, refuse_v1)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, name: str, environment: Environment) -> Party:
-        node = Node(name, environment, {"MC_TRANSFER_TIMEOUT": "6"}, self.logs / f"{name}.log")
-        started = node.call("initialize", host=HOST, metadata="P2PHANDSHAKE", protocol="tcp")
+    def _start(self, name: str, environment: Environment, refuse_v1: bool = False) -> Party:
+        variables = {"MC_TRANSFER_TIMEOUT": "6"} | ({"MOONRAIL_V1_CLIENTS": "refuse"} if refuse_v1 else {})
+        for attempt in range(STARTS):
+            node = Node(name, environment, variables, self.logs / f"{name}.log")
+            try:
+                started = node.call("initialize", host=HOST, metadata="P2PHANDSHAKE", protocol="tcp")
+                break
+            except NodeFailed:
+                node.kill()
+                if attempt == STARTS - 1:
+                    raise
         party = Party(name, node, f"{HOST}:{started['port']}", started["port"])
         party.memory("target", REGION, 1)
         party.memory("source", REGION, 2)
@@ -300,6 +310,83 @@ def test_a_peer_that_is_not_there_is_named(cluster: Cluster) -> None:
     assert [(f["peer"], f["code"]) for f in unreachable] == [(f"{HOST}:9", "PEER_UNREACHABLE")]
 
 
+def test_pairs_that_cannot_meet_are_said_to(tmp_path: Path) -> None:
+    """The oldest engine looks for data on the port beside; a Moonrail that was told to turns v1 clients away."""
+    names = [OLD.name, "0.3.10.post2", "moonrail"]
+    try:
+        cluster = Cluster(tmp_path, names, refuse_v1=True)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    try:
+        report = doctor(*(party.name for party in cluster.parties.values()), code=1)
+        known = {party.name: name for name, party in cluster.parties.items()}
+        cells = {(known[pair["initiator"]], known[pair["target"]]): pair for pair in report["pairs"]}
+        for pair, problems in (
+            ((OLD.name, "0.3.10.post2"), {"port-beside"}),
+            ((OLD.name, "moonrail"), {"port-beside", "refuses-v1"}),
+            (("0.3.10.post2", "moonrail"), {"refuses-v1"}),
+        ):
+            assert set(cells[pair]["problems"]) == problems
+            assert cells[pair]["path"] is None
+            trial = Trial(cluster, *pair)
+            assert not trial.moves()
+            assert trial.sink.as_expected(), "something was written all the same"
+        # Moonrail itself reaches all of them, and gets its writes confirmed.
+        for target in names[:-1]:
+            assert cells["moonrail", target]["problems"] == ["read-back"]
+            trial = Trial(cluster, "moonrail", target)
+            assert trial.moves()
+            assert trial.reads()
+    finally:
+        cluster.close()
+
+
+def test_every_segment_of_a_metadata_server_is_looked_at(tmp_path: Path) -> None:
+    """0.3.7 publishes a handshake port there that it never opens: probes and notifications do not reach it."""
+    try:
+        releases = [environments.genuine(name) for name in ("0.3.7.post2", "0.3.13.post1")]
+    except Unavailable as error:
+        pytest.skip(str(error))
+    with MetadataServer.moonrail(moonrail_command(), tmp_path / "server.log") as server:
+        nodes = [
+            Node(e.release.name, e, {"MC_TCP_BIND_ADDRESS": HOST}, tmp_path / f"{e.release.name}.log") for e in releases
+        ]
+        try:
+            for node, name in zip(nodes, ("old", "new"), strict=True):
+                assert node.call("initialize", host=name, metadata=server.url, protocol="tcp")["code"] == 0
+            report = doctor("--metadata", server.url, code=1)
+            seen = {peer["name"]: peer["release"] for peer in report["peers"]}
+            assert seen == {"new": EXPECTED_NAMES["0.3.13.post1"], "old": EXPECTED_NAMES["0.3.7.post2"]}
+            handshakes = [f for f in report["findings"] if f["check"] == "peer.handshake"]
+            assert [finding["peer"] for finding in handshakes] == ["old"]
+            cell = next(pair for pair in report["pairs"] if pair["initiator"] == "new")
+            assert "loses-batches" in cell["problems"]
+        finally:
+            for node in nodes:
+                node.kill()
+
+
+def test_a_metadata_server_without_a_list_wants_names(tmp_path: Path) -> None:
+    try:
+        release = environments.genuine("0.3.13.post1")
+    except Unavailable as error:
+        pytest.skip(str(error))
+    with MetadataServer.genuine(release, tmp_path / "server.log") as server:
+        node = Node("one", release, {"MC_TCP_BIND_ADDRESS": HOST}, tmp_path / "one.log")
+        try:
+            assert node.call("initialize", host="one", metadata=server.url, protocol="tcp")["code"] == 0
+            command = [str(moonrail_command()), "doctor", "--metadata", server.url]
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=60, env=clean_environment(), check=False
+            )
+            assert done.returncode == 1
+            assert "does not list its segments" in done.stderr
+            report = doctor("--metadata", server.url, "one", code=0)
+            assert [peer["release"] for peer in report["peers"]] == [EXPECTED_NAMES["0.3.13.post1"]]
+        finally:
+            node.kill()
+
+
 def test_an_old_engine_beside_sglang_is_found_before_anything_is_started() -> None:
     """Both missing methods, both errors in SGLang's own words, and what helps."""
     try:
@@ -320,9 +407,14 @@ def test_an_old_engine_beside_sglang_is_found_before_anything_is_started() -> No
         assert message in finding["what"]
         assert "pip install --upgrade mooncake-transfer-engine" in finding["fix"]
         assert "moonrail.serving.TransferEngine" in finding["fix"]
+        explain = [str(moonrail_command()), "explain", finding["record"]]
+        explained = subprocess.run(explain, capture_output=True, text=True, timeout=30, check=True)
+        assert message in explained.stdout
     assert report["python"]["engine"]["version"] == OLD.name
     assert report["python"]["engine"]["distribution"] == "mooncake-transfer-engine"
     assert "send_probe" in missing
+    [parts] = [finding for finding in report["findings"] if finding["check"] == "python.parts"]
+    assert "Failed to import 'set_transfer_engine' from 'mooncake.pg'" in parts["what"]
     assert "transfer_sync_write" not in missing
 
 

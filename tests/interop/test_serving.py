@@ -24,6 +24,14 @@ LENGTH = 1 << 20
 pytestmark = pytest.mark.timeout(600)  # The first run installs the releases.
 
 
+STARTS = 5
+"""The oldest engine takes the port above the one it found free, whoever has it, and dies where somebody does."""
+
+
+class Died(Exception):
+    """A process ended, or did not answer in time; the text is what it wrote."""
+
+
 class Node:
     """A process with an adapter."""
 
@@ -46,7 +54,8 @@ class Node:
         stdin.flush()
         ready, _, _ = select.select([stdout], [], [], REPLY_SECONDS)
         line = stdout.readline() if ready else b""
-        assert line, f"no reply to {do}: {self.log.read_text(errors='replace')[-2000:]}"
+        if not line:
+            raise Died(f"no reply to {do}: {self.log.read_text(errors='replace')[-2000:]}")
         reply = json.loads(line)
         assert "error" not in reply, f"{do}: {reply['error']}"
         return reply["value"]
@@ -63,15 +72,27 @@ class Two:
     """Two processes over one engine: what each says of itself, and a region of each."""
 
     def __init__(self, environment: Environment, packages: Path, logs: Path) -> None:
-        self.nodes = [Node(environment, packages, logs / f"{side}.log") for side in ("near", "far")]
-        self.near, self.far = self.nodes
-        self.about = self.near.ask("start")
-        self.far_about = self.far.ask("start")
-        self.session: str = self.far_about["session"]
+        self.nodes: list[Node] = []
+        (self.near, self.about), (self.far, about) = (
+            self._start(environment, packages, logs / f"{side}.log") for side in ("near", "far")
+        )
+        self.session: str = about["session"]
         self.source: int = self.near.ask("allocate", name="source", length=LENGTH, seed=1)
         self.sink: int = self.far.ask("allocate", name="sink", length=LENGTH, seed=0)
         self.bytes = random.Random(1).randbytes(LENGTH)
         self.expected = bytearray(LENGTH)
+
+    def _start(self, environment: Environment, packages: Path, log: Path) -> tuple[Node, dict[str, Any]]:
+        for attempt in range(STARTS):
+            node = Node(environment, packages, log)
+            self.nodes.append(node)
+            try:
+                return node, node.ask("start")
+            except Died:
+                node.kill()
+                if attempt == STARTS - 1:
+                    raise
+        raise AssertionError("no start was tried")
 
     def write(self, moves: list[tuple[int, int, int]]) -> Any:
         """One batch; what arrives is expected to."""
@@ -158,12 +179,15 @@ def test_the_same_batches_over_every_engine(two: Two, request: pytest.FixtureReq
 
 def test_a_batch_that_the_newest_engine_rejects_goes_through(two: Two, request: pytest.FixtureRequest) -> None:
     """5120 descriptors: 32 scattered pages times 160 buffers, as SGLang sends them for a Llama of 70 billion parameters."""
-    if request.node.callspec.params["two"] == OLD.name:
-        pytest.skip("a connection for each takes it seconds; it has no limit")
     two.far.call("register", two.sink, LENGTH)
     two.near.call("register", two.source, LENGTH)
-    assert two.write(scattered(5120, 7)) == {"result": 0}
+    moves = scattered(5120, 7)
+    assert two.write(moves) == {"result": 0}
     assert two.arrived()
+    if request.node.callspec.params["two"] == LATEST:
+        lists = [[two.source + m[0] for m in moves], [two.sink + m[1] for m in moves], [m[2] for m in moves]]
+        code = two.near.ask("raw", method="batch_transfer_sync_write", arguments=[two.session, *lists])
+        assert code != 0, "the engine takes such a batch by now: then the adapter need not cut it"
 
 
 def test_failures_say_which_and_why_once(two: Two) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from .nodes import Node, Nodes, Pool
+from .reference import unexplained
 
 __all__ = ["Pair", "nodes", "pair", "pool"]
 
@@ -25,6 +26,8 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
     kept = Pool(tmp_path_factory.mktemp("nodes"))
     yield kept
     kept.close()
+    lines = unexplained(kept.directory)
+    assert not lines, "failures without a record in the error reference: " + "\n".join(lines)
 
 
 @pytest.fixture

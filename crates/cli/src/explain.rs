@@ -19,7 +19,7 @@ pub(crate) struct Args {
     #[arg(
         required_unless_present = "log",
         conflicts_with = "log",
-        allow_hyphen_values = true,
+        allow_negative_numbers = true,
         value_name = "CODE|MESSAGE"
     )]
     what: Vec<String>,
@@ -32,15 +32,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
-    // Behind the message, as in `moonrail explain -102 --json`, it has been taken for a word of it.
-    let flag = |word: &&String| word.as_str() == "--json";
-    let json = args.json || args.what.iter().any(|word| flag(&word));
     match &args.log {
-        Some(path) => log(path, json, out),
-        None => {
-            let words: Vec<&str> = args.what.iter().filter(|word| !flag(word)).map(String::as_str).collect();
-            message(&words.join(" "), json, out)
-        }
+        Some(path) => log(path, args.json, out),
+        None => message(&args.what.join(" "), args.json, out),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use moonrail_compat::{Engine as Kin, Seen, Side};
 use moonrail_metadata::{Directory, HandshakeClient, HandshakeTimeouts, Located};
 use moonrail_shm::ShmContact;
-use moonrail_transport::{Error, Stage};
+use moonrail_transport::{Code, Error, Stage};
 use moonrail_wire::data::{DataVersion, Op, RequestHeader};
 use moonrail_wire::handshake::DEFAULT_MAX_LEN;
 use moonrail_wire::segment::{PROTOCOL_TCP, ReleaseLine, SegmentDescriptor};
@@ -60,7 +60,7 @@ impl Survey {
     /// `metadata_server` is `P2PHANDSHAKE` or the URL of a metadata server. Nothing is connected yet.
     ///
     /// # Errors
-    /// As for an engine: [`moonrail_transport::Code::UnknownProtocol`].
+    /// As for an engine: [`Code::UnknownProtocol`].
     pub fn new(metadata_server: &str, cluster_id: Option<&str>, timeout: Duration) -> Result<Self, Error> {
         let client = HandshakeClient::new(
             HandshakeTimeouts { connect: timeout, reply: timeout },
@@ -75,8 +75,12 @@ impl Survey {
     /// The names of all segments of the metadata server.
     ///
     /// # Errors
-    /// It cannot be reached, or keeps no list.
+    /// It cannot be reached, or keeps no list; [`Code::InvalidArgument`] without a metadata server.
     pub fn segments(&self) -> Result<Vec<String>, Error> {
+        if self.directory.is_p2p() {
+            let message = "without a metadata server nobody has a list of the engines: name them";
+            return Err(errors::arguments(Code::InvalidArgument, message));
+        }
         moonrail_metadata::list_segments(&self.metadata_server, self.cluster_id.as_deref())
             .map_err(|error| errors::metadata(Stage::Resolve, &self.metadata_server, &error))
     }

@@ -8,9 +8,12 @@ use pyo3::types::PyDict;
 
 use crate::{core, errors};
 
-/// Kind, name, and where it is not there why and what helps, of everything that this build knows of.
+/// Kind, name, and where it is not there why and what helps.
+type Item = (&'static str, String, Option<(String, String)>);
+
+/// Everything that this build knows of.
 #[pyfunction]
-pub(crate) fn capabilities() -> Vec<(&'static str, String, Option<(String, String)>)> {
+pub(crate) fn capabilities() -> Vec<Item> {
     let items = moonrail::capabilities().items.into_iter();
     items
         .map(|item| (item.kind.as_str(), item.name, item.missing.map(|missing| (missing.why, missing.fix))))

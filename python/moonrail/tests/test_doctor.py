@@ -16,7 +16,7 @@ from typing import Any
 import moonrail
 import pytest
 
-from .support import clean_environment
+from .support import PeerProcess, clean_environment
 
 ALL = [
     "initialize",
@@ -246,3 +246,47 @@ def test_moonrail_is_found_in_its_own_environment() -> None:
     checks = {finding["check"] for finding in report["findings"]}
     expected = "ports interfaces ipv6 ptrace memory-lock open-files huge-pages clock rdma gpu"
     assert {f"host.{name}" for name in expected.split()} <= checks
+
+
+def test_the_matrix_names_the_path_that_is_taken(
+    typed: moonrail.Engine, peer: PeerProcess, tcp_peer: PeerProcess
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "moonrail", "doctor", "--json", typed.name, peer.name, tcp_peer.name],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env=clean_environment(),
+    )
+    pairs = {(pair["initiator"], pair["target"]): pair for pair in json.loads(done.stdout)["pairs"]}
+    for target in (peer.name, tcp_peer.name):
+        pair = pairs[typed.name, target]
+        assert (pair["path"], pair["protocol"], pair["problems"]) == (typed.connect(target).path, "rail-1", [])
+    assert pairs[typed.name, peer.name]["path"] == "shm"
+    assert pairs[typed.name, tcp_peer.name]["path"] == "tcp"
+
+
+def serve_in(installed: Installed) -> subprocess.CompletedProcess[str]:
+    """Makes the adapter in an environment that has `moonrail` and what else was put there."""
+    (installed.packages / "moonrail").symlink_to(Path(moonrail.__file__).parent)
+    code = "from moonrail.serving import TransferEngine; print(TransferEngine('127.0.0.1', protocol='tcp').release)"
+    environment = clean_environment(PYTHONPATH=str(installed.packages))
+    return subprocess.run(
+        [str(installed.python), "-c", code], capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
+
+
+def test_the_adapter_takes_moonrails_engine_where_there_is_no_mooncake(installed: Installed) -> None:
+    done = serve_in(installed)
+    assert done.stdout.strip() == f"Moonrail {moonrail.__version__}", done.stderr
+
+
+def test_the_adapter_does_not_pass_over_an_engine_that_is_broken(installed: Installed) -> None:
+    installed.write("mooncake/__init__.py")
+    installed.write("mooncake/engine.py", "raise ImportError('libibverbs.so.1: cannot open shared object file')")
+    done = serve_in(installed)
+    assert done.returncode == 1
+    assert "mooncake.engine cannot be imported: libibverbs.so.1" in done.stderr
+    assert "CapabilityError: MISSING_CAPABILITY" in done.stderr
+    assert "moonrail doctor" in done.stderr

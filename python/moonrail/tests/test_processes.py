@@ -21,6 +21,8 @@ assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
 address = engine.allocate_managed_buffer(1 << 20)
 typed = moonrail.Engine("127.0.0.1")
 buffer = typed.allocate(4096)
+buffer.view[:4] = b"kept"
+ctypes.memset(address, 7, 1 << 20)
 far = typed.connect(peer)
 assert engine.transfer_sync_write(peer, address, remote, 64) == 0
 batch = engine.transfer_submit_write(peer, address, remote, 64)
@@ -68,6 +70,9 @@ if pid == 0:
     print(problems, flush=True)
     sys.exit(len(problems))
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+# It is shared memory, and the child has dropped all that it had of it.
+assert bytes(buffer.view[:4]) == b"kept"
+assert ctypes.string_at(address, 1 << 20) == b"\\7" * (1 << 20)
 assert engine.transfer_sync_write(peer, address, remote, 64) == 0, engine.last_error()
 assert engine.get_batch_transfer_status([batch]) == 0
 far.write(buffer, (remote, 4096))

@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::plan::Plan;
+use crate::link::Link;
+use crate::plan::{Plan, Wiring};
 use crate::rig::Rig;
 use crate::run::{self, Tally};
+use crate::soak::{self, SoakArgs};
 
 /// Seeds that failed once; replayed first in every run over a range.
 const KEPT: &str = include_str!("../seeds.txt");
@@ -28,9 +30,14 @@ struct Cli {
 enum Command {
     /// Runs seeded schedules
     Run(RunArgs),
+    /// Runs many peers, some of which die and return all the while
+    Soak(SoakArgs),
     /// A process under test, told what to do on its standard input
     #[command(hide = true)]
     Node,
+    /// One peer of a soak
+    #[command(hide = true)]
+    SoakPeer { nth: usize },
 }
 
 #[derive(Args)]
@@ -67,6 +74,11 @@ pub(crate) fn main() -> ExitCode {
             crate::node::run();
             ExitCode::SUCCESS
         }
+        Command::SoakPeer { nth } => {
+            soak::run_peer(nth);
+            ExitCode::SUCCESS
+        }
+        Command::Soak(args) => soak::run(&args),
         Command::Run(args) => run_all(&args),
     }
 }
@@ -82,16 +94,21 @@ fn run_all(args: &RunArgs) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let began = Instant::now();
-    let all =
-        Shared { seeds, next: AtomicUsize::new(0), stop: AtomicBool::new(false), sum: Mutex::default() };
+    let no_link = Link::new(99, &[], &[]).err();
+    let (next, stop, sum) = (AtomicUsize::new(0), AtomicBool::new(false), Mutex::default());
+    let all = Shared { seeds, next, stop, sum, no_link };
     thread::scope(|scope| {
         for worker in 0..args.sets.clamp(1, all.seeds.len().max(1)) {
             let all = &all;
             scope.spawn(move || all.work(worker));
         }
     });
+    let no_link = all.no_link;
     let sum = all.sum.into_inner().expect("no holder panics");
     sum.print(began.elapsed());
+    if let Some(why) = no_link.filter(|_| sum.unlinked > 0) {
+        println!("{} schedules skipped that need a link between network namespaces: {why}", sum.unlinked);
+    }
     if args.messages {
         sum.samples.values().for_each(|text| println!("    {text}"));
     }
@@ -112,23 +129,29 @@ struct Shared {
     next: AtomicUsize,
     stop: AtomicBool,
     sum: Mutex<Sum>,
+    /// Why no link between namespaces can be made here.
+    no_link: Option<String>,
 }
 
 impl Shared {
     fn work(&self, worker: usize) {
-        let mut rigs: BTreeMap<bool, Rig> = BTreeMap::new();
+        let mut rigs: BTreeMap<Wiring, Rig> = BTreeMap::new();
         while !self.stop.load(Ordering::Relaxed) {
             let Some(&seed) = self.seeds.get(self.next.fetch_add(1, Ordering::Relaxed)) else { break };
             let plan = Plan::draw(seed);
-            let rig = match rigs.remove(&plan.proxied) {
+            if plan.wiring == Wiring::Linked && self.no_link.is_some() {
+                self.sum.lock().expect("no holder panics").unlinked += 1;
+                continue;
+            }
+            let rig = match rigs.remove(&plan.wiring) {
                 Some(rig) => Ok(rig),
-                None => Rig::new(worker, plan.proxied),
+                None => Rig::new(worker, plan.wiring),
             };
             let outcome = rig.and_then(|mut rig| {
                 let before = rig.schedules;
                 match run::run(&mut rig, &plan) {
                     Ok(tally) => {
-                        rigs.insert(plan.proxied, rig);
+                        rigs.insert(plan.wiring, rig);
                         Ok(tally)
                     }
                     // The set of processes is in doubt, and ends here.
@@ -160,6 +183,7 @@ struct Sum {
     fired: usize,
     stood_still: usize,
     late: usize,
+    unlinked: usize,
     succeeded: usize,
     unreported: usize,
     failed: BTreeMap<String, usize>,

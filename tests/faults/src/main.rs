@@ -8,6 +8,7 @@ mod area;
 mod command;
 mod content;
 mod dice;
+mod link;
 mod mooncake;
 mod node;
 mod orders;
@@ -18,6 +19,7 @@ mod remote;
 mod rig;
 mod run;
 mod shadow;
+mod soak;
 
 use std::process::ExitCode;
 

@@ -11,7 +11,7 @@ pub(crate) struct Plan {
     pub seed: u64,
     /// Index of the engine in its node: [`TCP`] or [`BEST`].
     pub engine: usize,
-    pub proxied: bool,
+    pub wiring: Wiring,
     pub initiator: Initiator,
     pub target: Target,
     pub transfers: Vec<Planned>,
@@ -23,6 +23,16 @@ pub(crate) struct Plan {
 /// The engine without and the one with the same-host path.
 pub(crate) const TCP: usize = 0;
 pub(crate) const BEST: usize = 1;
+
+/// What is between the two processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wiring {
+    Direct,
+    /// The proxy, which can break at any byte.
+    Proxied,
+    /// A link of two network namespaces, which can be taken down.
+    Linked,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Initiator {
@@ -84,6 +94,8 @@ pub(crate) enum Side {
 pub(crate) enum Fault {
     /// At a byte of the connections to the target.
     Wire { at: Byte, what: Wire },
+    /// The link is down for a while.
+    Down { time: Duration },
     /// A process is killed, at a byte or after a time.
     Kill { side: Side, at: Option<Byte> },
     /// A process stands still, at a byte or after a time; without a time until the transfers have ended.
@@ -122,7 +134,12 @@ impl Plan {
         };
         let two_nodes = (initiator, target) == (Initiator::Node, Target::Node);
         let engine = if two_nodes && dice.chance(45) { BEST } else { TCP };
-        let proxied = dice.chance(75);
+        let wiring = match dice.below(100) {
+            0..75 => Wiring::Proxied,
+            75..82 if two_nodes => Wiring::Linked,
+            _ => Wiring::Direct,
+        };
+        let engine = if wiring == Wiring::Linked { TCP } else { engine };
         let count = match dice.below(100) {
             0..45 => 1,
             45..85 => dice.between(2, 4),
@@ -130,8 +147,8 @@ impl Plan {
         };
         let transfers = draw_transfers(&mut dice, count as usize, (initiator, target));
         let total: usize = transfers.iter().map(Planned::len).sum();
-        let faults = draw_faults(&mut dice, proxied, engine, (initiator, target), total as u64);
-        Self { seed, engine, proxied, initiator, target, transfers, faults, after: square(&mut dice, 6000) }
+        let faults = draw_faults(&mut dice, wiring, engine, (initiator, target), total as u64);
+        Self { seed, engine, wiring, initiator, target, transfers, faults, after: square(&mut dice, 6000) }
     }
 
     /// How long a call may take by what is promised of it, on a machine that has time for it.
@@ -146,11 +163,11 @@ impl Plan {
             format!("{way} of {} bytes in {}{form}{timeout}{cancel}", planned.len(), planned.pieces.len())
         });
         let path = if self.engine == TCP { "tcp" } else { "best path" };
-        let proxy = if self.proxied { "proxy" } else { "no proxy" };
         format!(
-            "{:?} to {:?}, {path}, {proxy}; {}; faults {:?}, {} µs",
+            "{:?} to {:?}, {path}, {:?}; {}; faults {:?}, {} µs",
             self.initiator,
             self.target,
+            self.wiring,
             transfers.collect::<Vec<_>>().join("; "),
             self.faults,
             self.after
@@ -230,7 +247,7 @@ fn draw_transfers(dice: &mut Dice, count: usize, (initiator, target): (Initiator
 
 fn draw_faults(
     dice: &mut Dice,
-    proxied: bool,
+    wiring: Wiring,
     engine: usize,
     (initiator, target): (Initiator, Target),
     total: u64,
@@ -244,7 +261,10 @@ fn draw_faults(
     }
     let side = dice.pick(&sides);
     // Over the same-host path only the handshake passes the proxy, and only sometimes.
-    let bytes = proxied && (engine == TCP || dice.chance(15));
+    if wiring == Wiring::Linked && dice.chance(80) {
+        return vec![Fault::Down { time: Duration::from_millis(dice.between(10, 900)) }];
+    }
+    let bytes = wiring == Wiring::Proxied && (engine == TCP || dice.chance(15));
     let at = |dice: &mut Dice| bytes.then(|| draw_byte(dice, engine, total));
     let wire = |dice: &mut Dice, byte: Byte| {
         let what = match dice.below(10) {

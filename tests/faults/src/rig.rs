@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use moonrail_wire::data::DataVersion;
 
 use crate::area::Area;
+use crate::link::Link;
 use crate::mooncake::{self, Client, Job, Server};
 use crate::orders::{AREA, EngineSetup, Limits, MARGIN, Said, Setup};
-use crate::plan::{BEST, Kind, TCP};
+use crate::plan::{BEST, Kind, TCP, Wiring};
 use crate::process::Node;
 use crate::proxy::{Gate, Port, Proxy};
 use crate::remote::Remote;
@@ -26,7 +27,8 @@ pub(crate) const LIMITS: Limits = Limits { connect: 500, handshake: 500, progres
 
 pub(crate) struct Rig {
     worker: usize,
-    proxied: bool,
+    wiring: Wiring,
+    pub link: Option<Link>,
     pub proxy: Option<Proxy>,
     pub seats: [Option<Seat>; 2],
     strangers: HashMap<Kind, (Server, Area)>,
@@ -52,17 +54,18 @@ pub(crate) enum Owner {
 }
 
 impl Rig {
-    pub(crate) fn new(worker: usize, proxied: bool) -> Result<Self, String> {
-        let proxy = if proxied {
+    pub(crate) fn new(worker: usize, wiring: Wiring) -> Result<Self, String> {
+        let proxy = if wiring == Wiring::Proxied {
             Some(Proxy::start().map_err(|error| format!("the proxy cannot start: {error}"))?)
         } else {
             None
         };
         let client = Client::new(AREA as usize);
         let client_area = Area::of_harness(Arc::clone(&client.memory), 0);
-        Ok(Self {
+        let mut rig = Self {
             worker,
-            proxied,
+            wiring,
+            link: None,
             proxy,
             seats: [None, None],
             strangers: HashMap::new(),
@@ -70,7 +73,12 @@ impl Rig {
             client_area,
             remote: Rc::new(Remote::new(AREA)),
             schedules: 0,
-        })
+        };
+        if wiring == Wiring::Linked {
+            let ends = [0, 1].map(|seat| [TCP, BEST].map(|engine| rig.private(seat, engine).to_string()));
+            rig.link = Some(Link::new(worker, &ends[0], &ends[1])?);
+        }
+        Ok(rig)
     }
 
     /// Starts the nodes that do not run.
@@ -99,8 +107,9 @@ impl Rig {
             listen: self.private(seat, engine),
             shm: engine == BEST,
         });
+        let prefix = self.link.as_ref().filter(|_| seat == 1).map_or_else(Vec::new, Link::prefix);
         let lanes = [4, 1, 2][self.worker % 3];
-        let node = Node::start(&Setup { engines: engines.to_vec(), limits: LIMITS, lanes }, &[])?;
+        let node = Node::start(&Setup { engines: engines.to_vec(), limits: LIMITS, lanes }, &prefix)?;
         for (engine, up) in node.engines.iter().enumerate() {
             let hosts = (self.public(seat, engine), self.private(seat, engine));
             self.open_gates(seat, engine, hosts, up.data_port)?;
@@ -247,7 +256,7 @@ impl Rig {
     }
 
     fn public(&self, seat: usize, engine: usize) -> IpAddr {
-        self.address(if self.proxied { 0 } else { 1 }, seat, engine)
+        self.address(if self.wiring == Wiring::Proxied { 0 } else { 1 }, seat, engine)
     }
 
     fn private(&self, seat: usize, engine: usize) -> IpAddr {
@@ -257,8 +266,9 @@ impl Rig {
     /// Addresses that nobody else on the machine is likely to use: of this process, rig and engine.
     fn address(&self, half: u8, seat: usize, engine: usize) -> IpAddr {
         let process = 64 + (std::process::id() % 80) as u8 * 2;
-        let rig = self.worker as u8 * 2 + u8::from(self.proxied);
-        IpAddr::V4(Ipv4Addr::new(127, process + half, rig, (seat * 2 + engine + 1) as u8))
+        let rig = self.worker as u8 * 2 + u8::from(self.wiring == Wiring::Proxied);
+        let first = if self.wiring == Wiring::Linked { 10 } else { 127 };
+        IpAddr::V4(Ipv4Addr::new(first, process + half, rig, (seat * 2 + engine + 1) as u8))
     }
 }
 

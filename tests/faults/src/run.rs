@@ -13,11 +13,13 @@ use moonrail_wire::data::DataVersion;
 use crate::content::Tag;
 use crate::mooncake::Job;
 use crate::orders::{Order, Refusal, Said, Transfer};
-use crate::plan::{Fault, Initiator, Plan, Planned, Side, Target};
+use crate::plan::{Fault, Initiator, Kind, Plan, Planned, Side, Target};
 use crate::rig::{LIMITS, Owner, Rig};
 
 /// What a machine that is busy with other things may add to any time limit.
-const SLACK: Duration = Duration::from_millis(3000);
+const SLACK: Duration = Duration::from_millis(6000);
+/// The same for each piece that needs a connection of its own.
+const SLACK_EACH: Duration = Duration::from_millis(15);
 /// Transfers whose places are written and read once more when everything is mended.
 const NEXT: usize = 2;
 /// Their numbers.
@@ -76,6 +78,8 @@ struct Run<'a> {
     killed: [bool; 2],
     /// Unregister orders without an answer.
     unregistering: Vec<(Side, Instant)>,
+    /// Since when, and for how long the link is down.
+    down: Option<(Instant, Duration)>,
     cancels: Vec<(u8, u64)>,
     tally: Tally,
 }
@@ -101,6 +105,7 @@ impl<'a> Run<'a> {
             stopped: None,
             killed: [false; 2],
             unregistering: Vec::new(),
+            down: None,
             cancels: cancels.collect(),
             tally: Tally::default(),
         }
@@ -205,7 +210,8 @@ impl<'a> Run<'a> {
             }
             self.hear(Duration::from_millis(1))?;
             self.see_who_died()?;
-            if self.began.elapsed() > limit {
+            let ended = self.pending.is_empty() && self.unregistering.is_empty();
+            if !ended && self.began.elapsed() > limit {
                 let text = format!(
                     "after {:.1} s: transfers {:?} and {} unregister calls have not ended",
                     self.began.elapsed().as_secs_f64(),
@@ -224,9 +230,18 @@ impl<'a> Run<'a> {
         let held_up = self.plan.faults.iter().map(|fault| match fault {
             Fault::Stop { side: Side::Initiator, time, .. } => time.unwrap_or_default(),
             Fault::Wire { .. } => breaking::HEALED_AFTER,
+            Fault::Down { time } => *time,
             _ => Duration::ZERO,
         });
-        2 * once + progress + held_up.sum::<Duration>() + SLACK
+        2 * once + progress + held_up.sum::<Duration>() + self.slack()
+    }
+
+    fn slack(&self) -> Duration {
+        if self.plan.target != Target::Mooncake(Kind::V1Closes) {
+            return SLACK;
+        }
+        let pieces: usize = self.plan.transfers.iter().map(|planned| planned.pieces.len()).sum();
+        SLACK + SLACK_EACH * pieces as u32
     }
 
     /// Takes what the processes have to say.
@@ -294,7 +309,7 @@ impl<'a> Run<'a> {
                 while self.pending.contains(&id) {
                     self.hear(Duration::from_millis(5))?;
                     self.see_who_died()?;
-                    if self.began.elapsed() > Duration::from_millis(LIMITS.progress) + SLACK {
+                    if self.began.elapsed() > Duration::from_millis(LIMITS.progress) + self.slack() {
                         return Err(format!("the next call ({id}) does not end"));
                     }
                 }

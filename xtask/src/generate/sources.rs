@@ -17,7 +17,8 @@ const EXCEPTIONS: [(&str, &str); 4] = [
 ];
 
 /// Texts that hold nothing but what others say.
-const EMPTY: [&str; 2] = ["{message}", "{method} returned {value}: {error}"];
+const EMPTY: [&str; 3] =
+    ["{message}", "{method} returned {value}: {error}", "argument '{name}', item {index}: {message}"];
 
 #[test]
 fn every_warning_and_exception_has_a_record() {

@@ -15,7 +15,7 @@ use super::exchange::{Exchange, Received};
 use super::failure::{self, Reached};
 use super::lane::Lane;
 use super::pipelined::Pipelined;
-use super::rail::RailExchange;
+use super::rail::{Part, RailExchange};
 use super::receive::Incoming;
 use super::send::Outgoing;
 
@@ -24,18 +24,20 @@ const CONFIRMED: Duration = Duration::from_millis(300);
 /// The same for one whose deadline has passed already.
 const CONFIRMED_LATE: Duration = Duration::from_millis(50);
 
-/// Carries out `work` on `lane`, as rail if the lane speaks it, else in data protocol v2.
+/// Carries out `work` on `lane`: as rail if the lane speaks it, and then perhaps only a part of it; else in data
+/// protocol v2.
 pub(super) fn run(
     lane: &mut Lane,
     target: &Target,
     work: &Work<'_>,
     control: &Control<'_>,
+    part: Option<Part>,
 ) -> Result<(), Failure> {
     let Some(mut rail) = lane.rail.take() else {
         let mut exchange = Pipelined::new(Outgoing::new(work, DataVersion::V2), Incoming::new(work));
         return drive(lane, target, work, control, &mut exchange);
     };
-    let outcome = drive(lane, target, work, control, &mut RailExchange::new(work, &mut rail));
+    let outcome = drive(lane, target, work, control, &mut RailExchange::new(work, &mut rail, part));
     lane.rail = Some(rail);
     outcome
 }
@@ -71,7 +73,7 @@ pub(super) fn drive(
 enum Ending {
     /// The lane is of no use any more.
     Failed(Failure),
-    /// The peer refused the entry at `next_index` with this code.
+    /// The peer refused the entry at `failing_index` with this code.
     Refused(u32),
     /// Stopped from outside.
     Stopped(Stop),
@@ -104,7 +106,7 @@ fn pump(
                 Ok(_) => moved = true,
                 Err(error) if is_transient(&error) => {}
                 Err(error) if is_fault(&error) => {
-                    let (index, applied) = (exchange.sending_index(), exchange.next_index());
+                    let (index, applied) = (exchange.sending_index(), applied(exchange));
                     let here = Reached { index, applied, untouched: false };
                     return Err(failure::fault(target, work, here).into());
                 }
@@ -140,7 +142,8 @@ fn pump(
             continue;
         }
         let began = *looking.get_or_insert(now);
-        if slept.is_zero() && exchange.sent_all() && now.duration_since(began) < lane.spin.budget() {
+        let may_look = slept.is_zero() && exchange.sent_all() && exchange.nearly_done();
+        if may_look && now.duration_since(began) < lane.spin.budget() {
             // The peer may need this very core.
             std::thread::yield_now();
             continue;
@@ -154,6 +157,7 @@ fn pump(
         };
         let want_write = send_error.is_none() && !exchange.sent_all() && exchange.may_send();
         let interest = if want_write { Interest::Both } else { Interest::Read };
+        lane.stream.wake_at(exchange.worth_waking());
         wait(lane.as_fd(), interest, Some(slice))
             .map_err(|error| failure::gone(target, work, here(), Some(&error)))?;
         slept += now.elapsed();
@@ -163,13 +167,16 @@ fn pump(
 /// Sends and receives what is left of a cancelled exchange; true once nothing is owed any more.
 fn settle(lane: &mut Lane, work: &Work<'_>, exchange: &mut impl Exchange, patience: Duration) -> bool {
     let until = Instant::now() + patience;
+    lane.stream.wake_at(1);
+    // What the peer said before it closed can still be read.
+    let mut broken = false;
     loop {
         let mut moved = false;
-        if !exchange.sent_all() {
+        if !broken && !exchange.sent_all() {
             match exchange.send(&mut lane.stream) {
                 Ok(_) => moved = true,
                 Err(error) if is_transient(&error) => {}
-                Err(_) => return false,
+                Err(_) => broken = true,
             }
         }
         match exchange.receive(&mut lane.stream) {
@@ -183,7 +190,7 @@ fn settle(lane: &mut Lane, work: &Work<'_>, exchange: &mut impl Exchange, patien
         if moved {
             continue;
         }
-        let interest = if exchange.sent_all() { Interest::Read } else { Interest::Both };
+        let interest = if broken || exchange.sent_all() { Interest::Read } else { Interest::Both };
         let revoked = work.holds.any_revoked();
         if revoked || wait(lane.as_fd(), interest, Some(left.min(WAIT_SLICE))).is_err() {
             return false;
@@ -201,8 +208,13 @@ fn learn(lane: &mut Lane, looked: bool, slept: Duration) {
 }
 
 fn reached(exchange: &impl Exchange) -> Reached {
-    let index = exchange.next_index();
-    Reached { index, applied: index, untouched: exchange.untouched() }
+    let (index, applied) = (exchange.failing_index(), applied(exchange));
+    Reached { index, applied, untouched: exchange.untouched() }
+}
+
+/// Entries of the whole batch that are known to be applied; only an exchange of all entries can tell.
+fn applied(exchange: &impl Exchange) -> Option<usize> {
+    exchange.whole().then(|| exchange.next_index())
 }
 
 pub(super) fn is_transient(error: &io::Error) -> bool {

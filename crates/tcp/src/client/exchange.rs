@@ -18,7 +18,7 @@ pub(super) enum Received {
     Finished,
     /// The peer ended the connection.
     End,
-    /// The entry at `next_index` was refused with this code.
+    /// The entry at `failing_index` was refused with this code.
     Refused(u32),
     /// The peer is another process than the one meant; nothing was looked at.
     Restarted,
@@ -36,11 +36,27 @@ pub(super) trait Exchange {
     fn sending_index(&self) -> usize;
     /// The first entry not known to be applied.
     fn next_index(&self) -> usize;
+    /// The entry that a failure now would be about.
+    fn failing_index(&self) -> usize {
+        self.next_index()
+    }
     /// No byte of the batch can have reached the peer's memory, as far as is known now.
     fn untouched(&self) -> bool;
+    /// Whether the exchange is of all entries of the batch.
+    fn whole(&self) -> bool {
+        true
+    }
     /// Nothing is owed in either direction: the lane can serve the next call, however this one ended.
     fn in_step(&self) -> bool {
         false
+    }
+    /// Bytes that are worth waking up for while waiting, at least 1. Never more than what must come by itself.
+    fn worth_waking(&self) -> usize {
+        1
+    }
+    /// Whether what is awaited is little enough to look for it before sleeping.
+    fn nearly_done(&self) -> bool {
+        true
     }
     /// Ends the batch early but in order: from now on only what was begun is sent, and [`Received::Finished`] comes
     /// once the peer has said what became of all that it was sent. False: it cannot be, the lane must be reset.

@@ -6,12 +6,16 @@
 mod drive;
 mod exchange;
 mod failure;
+mod growth;
 mod lane;
 mod pipelined;
 mod pool;
 mod rail;
 mod receive;
 mod send;
+#[cfg(test)]
+mod simulation;
+mod stripes;
 mod v1;
 
 use std::collections::HashMap;
@@ -27,9 +31,10 @@ use self::pool::Pool;
 const BULK_BYTES: u64 = 1 << 20;
 const BULK_ENTRIES: usize = 256;
 
-/// Transfers over TCP to peers that speak Mooncake's data protocol, v1 or v2.
+/// Transfers over TCP: to a Moonrail in rail frames, to other peers in Mooncake's data protocol, v1 or v2.
 ///
-/// Safe to call from any number of threads; each call uses the calling thread only.
+/// Safe to call from any number of threads. A call does its work on the calling thread, but for large ones that are
+/// striped over several lanes: those have a further thread for each further lane while they last.
 pub struct TcpPath {
     lanes_per_peer: usize,
     pools: RwLock<HashMap<Vec<SocketAddr>, Pools>>,
@@ -72,9 +77,13 @@ impl TcpPath {
         if target.dialect == Dialect::MooncakeV1 {
             return v1::execute(&pool, target, work, control);
         }
-        let bulk = work.entries.len() > BULK_ENTRIES || work.bytes() > BULK_BYTES;
+        let bytes = work.bytes();
+        if matches!(target.dialect, Dialect::Rail { .. }) && stripes::worth_it(bytes) {
+            return stripes::execute(&pool, target, work, control);
+        }
+        let bulk = work.entries.len() > BULK_ENTRIES || bytes > BULK_BYTES;
         let mut lane = pool.acquire(target, work, bulk, control)?;
-        drive::run(&mut lane, target, work, control).inspect_err(|failure| {
+        drive::run(&mut lane, target, work, control, None).inspect_err(|failure| {
             if failure.error.code() == Code::PeerTimeout {
                 pool.is_silent();
             }

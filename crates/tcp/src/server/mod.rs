@@ -11,6 +11,8 @@ mod event_loop;
 mod rail;
 mod rail_answers;
 mod reply;
+#[cfg(test)]
+pub(crate) mod testing;
 mod waiting;
 
 use std::io;

@@ -32,7 +32,7 @@ CLASSES: dict[str, str] = {
     "NAME_TAKEN": "StartError",
     "LISTEN_FAILED": "StartError",
     "UNKNOWN_PROTOCOL": "StartError",
-    "MISSING_CAPABILITY": "StartError",
+    "MISSING_CAPABILITY": "CapabilityError",
     "RESOURCE_LIMIT": "ResourceLimitError",
     "CANCELLED": "CancelledError",
     "INTERRUPTED": "CancelledError",

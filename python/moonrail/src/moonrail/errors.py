@@ -66,7 +66,9 @@ class MoonrailError(Exception):
     ) -> None:
         if f"[moonrail explain {code}]" not in message:
             # Raised by this package's Python; the engine's own say all of it already.
-            message = f"{code} ({stage}, retry {retry}): {message} [moonrail explain {code}]"
+            where = f" peer {peer}" if peer is not None else ""
+            where += f" descriptor {index}" if index is not None else ""
+            message = f"{code}{where} ({stage}, retry {retry}): {message} [moonrail explain {code}]"
         super().__init__(message)
         self.code = code
         self.peer = peer

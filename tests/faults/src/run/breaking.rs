@@ -72,7 +72,8 @@ impl Run<'_> {
                 self.set_rule(at, Then::Do(Box::new(|| {})));
                 false
             }
-            Fault::Kill { at: None, .. }
+            Fault::Down { .. }
+            | Fault::Kill { at: None, .. }
             | Fault::Stop { at: None, .. }
             | Fault::Unregister { at: None, .. } => false,
         }
@@ -86,7 +87,7 @@ impl Run<'_> {
             Fault::Kill { at, .. } | Fault::Stop { at, .. } | Fault::Unregister { at, .. } => {
                 if at.is_some() { fired } else { now >= after }
             }
-            _ => true,
+            _ => now >= after,
         };
         let due: Vec<Fault> = self.faults.extract_if(.., due).collect();
         for fault in due {
@@ -109,6 +110,12 @@ impl Run<'_> {
                     self.unregistering.push((side, Instant::now()));
                     self.with_node(side, |node| node.tell(&Order::Unregister { engine }));
                 }
+                Fault::Down { time } => {
+                    if let Some(link) = &self.rig.link {
+                        link.set(false)?;
+                        self.down = Some((Instant::now(), time));
+                    }
+                }
                 _ => {}
             }
         }
@@ -120,11 +127,10 @@ impl Run<'_> {
                 self.seat(0)?.node.tell(&Order::Cancel { transfer, after });
             }
         }
-        self.mend_what_is_over();
-        Ok(())
+        self.mend_what_is_over()
     }
 
-    fn mend_what_is_over(&mut self) {
+    fn mend_what_is_over(&mut self) -> Result<(), String> {
         let over =
             |time: &Option<Duration>, since: &Instant| time.is_some_and(|time| since.elapsed() >= time);
         if let Some((_, since, time)) = &self.stopped
@@ -137,6 +143,17 @@ impl Run<'_> {
             && let Some(proxy) = &self.rig.proxy
         {
             proxy.lift();
+        }
+        if self.down.is_some_and(|(since, time)| since.elapsed() >= time) {
+            self.link_up()?;
+        }
+        Ok(())
+    }
+
+    fn link_up(&mut self) -> Result<(), String> {
+        match (self.down.take(), &self.rig.link) {
+            (Some(_), Some(link)) => link.set(true),
+            _ => Ok(()),
         }
     }
 
@@ -162,6 +179,7 @@ impl Run<'_> {
         self.faults.retain(|fault| !matches!(fault, Fault::Unregister { .. }));
         self.break_what_is_due()?;
         self.faults.clear();
+        self.link_up()?;
         self.go_on();
         for seat in 0..2 {
             if self.killed[seat] {

@@ -7,7 +7,7 @@ use moonrail_wire::rail::{
     ANSWER_LEN, Answer, AnswerKind, AnswerStatus, WELCOME_LEN, Welcome, WelcomeStatus,
 };
 
-use super::{Cancelling, Frame, Hello, RailExchange};
+use super::{Blamed, Cancelling, Frame, Hello, RailExchange};
 use crate::client::exchange::Received;
 use crate::run::Limit;
 use crate::stream::Stream;
@@ -32,7 +32,10 @@ impl RailExchange<'_> {
                 self.state.features = features;
                 Ok(Received::Some)
             }
-            Ok(Welcome { status: WelcomeStatus::Epoch, .. }) => Ok(Received::Restarted),
+            Ok(Welcome { status: WelcomeStatus::Epoch, .. }) => {
+                self.turned_away = true;
+                Ok(Received::Restarted)
+            }
             _ => Ok(self.malformed()),
         }
     }
@@ -83,7 +86,8 @@ impl RailExchange<'_> {
                     Some(bad) => {
                         if let Some(front) = self.waiting.front() {
                             self.overran |= payload_of(front) > 0 && behind > 0;
-                            self.failed = self.failed.or(Some(front.run.index));
+                            let index = front.run.index;
+                            self.failed = self.failed.or(Some(Blamed { entry: index, frame: index }));
                         }
                         self.next_answer(behind);
                         if self.cancelling == Cancelling::No || !matches!(bad, Received::Refused(_)) {
@@ -138,7 +142,8 @@ impl RailExchange<'_> {
         };
         self.touched |= front.kind == AnswerKind::Write && !matches!(code, 1 | 4);
         if self.failed.is_none() {
-            self.failed = Some(self.blamed(answer));
+            let frame = self.waiting.front().map_or(self.next.index, |frame| frame.run.index);
+            self.failed = Some(Blamed { entry: self.blamed(answer), frame });
         }
         Some(Received::Refused(code))
     }

@@ -36,7 +36,7 @@ impl Sending {
 }
 
 impl RailExchange<'_> {
-    /// Frames the next pieces of the batch, up to [`PIECES`] and [`SAFE_PAYLOAD`].
+    /// Frames the next pieces, up to [`PIECES`] and [`SAFE_PAYLOAD`].
     pub(super) fn frame_next(&mut self) {
         let mut head = self.begin_frame();
         let at = head.len();
@@ -44,11 +44,12 @@ impl RailExchange<'_> {
         let begin = self.next;
         let Position { mut index, mut offset } = begin;
         let (mut count, mut payload) = (0usize, 0u64);
+        let most = SAFE_PAYLOAD.min(self.to_frame);
         let mut first = Range { addr: 0, len: 0 };
         for entry in &self.work.entries[index..] {
-            let len = (entry.len - offset).min(SAFE_PAYLOAD - payload);
+            let len = (entry.len - offset).min(most - payload);
             if len > 0 {
-                if count == PIECES || payload == SAFE_PAYLOAD {
+                if count == PIECES {
                     break;
                 }
                 let range = Range { addr: entry.remote + offset, len };
@@ -70,6 +71,7 @@ impl RailExchange<'_> {
             offset = 0;
         }
         self.next = Position { index, offset };
+        self.to_frame -= payload;
         let kind = match self.work.opcode {
             Opcode::Read => RequestKind::Read,
             Opcode::Write => RequestKind::Write,

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use moonrail_memory::io::IovStorage;
-use moonrail_transport::{Opcode, Work};
+use moonrail_transport::Work;
 use moonrail_wire::rail::{ANSWER_LEN, AnswerKind, CANCEL, WELCOME_LEN};
 
 use self::framing::Sending;
@@ -77,8 +77,13 @@ enum Cancelling {
 pub(super) struct RailExchange<'a> {
     work: &'a Work<'a>,
     state: &'a mut LaneState,
-    /// The next byte of the batch to be framed.
+    /// The next byte of the batch to be framed, and how many are left.
     next: Position,
+    to_frame: u64,
+    /// Whether this is the whole batch.
+    whole: bool,
+    /// The target looked at nothing.
+    turned_away: bool,
     sending: Option<Sending>,
     started: bool,
     waiting: VecDeque<Frame>,
@@ -89,8 +94,8 @@ pub(super) struct RailExchange<'a> {
     head_have: usize,
     /// The front frame's head is here and says that it was served.
     judged: bool,
-    /// The first entry of the first frame that was not served.
-    failed: Option<usize>,
+    /// Of the first frame that was not served, the entry to blame.
+    failed: Option<Blamed>,
     /// A frame of a write was served, or may have been in part.
     touched: bool,
     /// Bytes of another frame went where payload was expected.
@@ -101,11 +106,25 @@ pub(super) struct RailExchange<'a> {
     iov: IovStorage,
 }
 
-/// A place in the batch: entry and byte.
+/// An entry because of which a frame was not served, and the first entry of that frame: none of the frame's is applied.
 #[derive(Clone, Copy)]
-struct Position {
-    index: usize,
-    offset: u64,
+struct Blamed {
+    entry: usize,
+    frame: usize,
+}
+
+/// A place in the batch: entry and byte.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Position {
+    pub index: usize,
+    pub offset: u64,
+}
+
+/// Bytes of a batch that go over one lane.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    pub begin: Position,
+    pub bytes: u64,
 }
 
 // The welcome is received where an answer's head is.
@@ -126,14 +145,20 @@ impl LaneState {
 }
 
 impl<'a> RailExchange<'a> {
-    pub(super) fn new(work: &'a Work<'a>, state: &'a mut LaneState) -> Self {
+    /// The whole batch, or the part of it that this lane takes.
+    pub(super) fn new(work: &'a Work<'a>, state: &'a mut LaneState, part: Option<Part>) -> Self {
         let Scratch { head, mut waiting, iov } = std::mem::take(&mut state.scratch);
         state.scratch.head = head;
         waiting.clear();
-        let first = work.entries.iter().position(|entry| entry.len > 0).unwrap_or(work.entries.len());
+        let begin = Position { index: 0, offset: 0 };
+        let Part { begin, bytes } = part.unwrap_or_else(|| Part { begin, bytes: work.bytes() });
+        let skipped = work.entries[begin.index..].iter().take_while(|entry| entry.len == 0).count();
         Self {
             work,
-            next: Position { index: first, offset: 0 },
+            next: Position { index: begin.index + skipped, offset: begin.offset },
+            to_frame: bytes,
+            whole: part.is_none(),
+            turned_away: false,
             sending: None,
             started: false,
             waiting,
@@ -155,7 +180,7 @@ impl<'a> RailExchange<'a> {
     /// Whether all that is to be framed was framed.
     fn framed(&self) -> bool {
         match self.cancelling {
-            Cancelling::No => self.next.index >= self.work.entries.len(),
+            Cancelling::No => self.to_frame == 0,
             Cancelling::Wanted => self.waiting.is_empty() || !self.may_ask(),
             Cancelling::Asked => true,
         }
@@ -197,11 +222,19 @@ impl Exchange for RailExchange<'_> {
 
     fn next_index(&self) -> usize {
         let unanswered = self.waiting.front().map_or(self.next.index, |frame| frame.run.index);
-        self.failed.unwrap_or(unanswered)
+        self.failed.map_or(unanswered, |failed| failed.frame)
+    }
+
+    fn failing_index(&self) -> usize {
+        self.failed.map_or_else(|| self.next_index(), |failed| failed.entry)
     }
 
     fn untouched(&self) -> bool {
-        !self.started || self.work.opcode == Opcode::Read || (self.in_step() && !self.touched)
+        !self.started || self.turned_away || (self.in_step() && !self.touched)
+    }
+
+    fn whole(&self) -> bool {
+        self.whole
     }
 
     fn in_step(&self) -> bool {
@@ -211,7 +244,7 @@ impl Exchange for RailExchange<'_> {
     }
 
     fn cancel(&mut self) -> bool {
-        if self.overran || self.state.hello != Hello::Welcomed {
+        if self.overran || self.turned_away || self.state.hello == Hello::Unsent {
             return false;
         }
         self.cancelling = Cancelling::Wanted;

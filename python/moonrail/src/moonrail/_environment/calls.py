@@ -125,6 +125,7 @@ class Reader(ast.NodeVisitor):
         self._classes: set[str] = set()
         self._engines: set[str] = set()
         self._functions: list[ast.AST] = []
+        self._refusals = dict(refusals(tree))
         for node in ast.walk(tree):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 self._imported(node)
@@ -152,7 +153,8 @@ class Reader(ast.NodeVisitor):
                 self._note(alias.name, [], node.lineno)
 
     def _note(self, module: str, names: list[str], line: int) -> None:
-        self.imports.append({"module": module, "names": names, "file": self._file, "line": line})
+        raises = self._refusals.get(line)
+        self.imports.append({"module": module, "names": names, "file": self._file, "line": line, "raises": raises})
 
     def _inside(self, node: ast.AST) -> None:
         self._functions.append(node)
@@ -187,11 +189,29 @@ class Reader(ast.NodeVisitor):
             if dotted(test.args[0]) != receiver or not is_text(test.args[1], method):
                 continue
             for statement in node.body:
-                if isinstance(statement, ast.Raise) and isinstance(statement.exc, ast.Call) and statement.exc.args:
-                    text = statement.exc.args[0]
-                    if isinstance(text, ast.Constant) and isinstance(text.value, str):
-                        return f"{dotted(statement.exc.func)}: {text.value}"
+                if text := raised(statement):
+                    return text
         return None
+
+
+def refusals(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The lines of imports that a `try` guards, and what it raises where one fails."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Try):
+            continue
+        told = [text for handler in node.handlers for statement in handler.body if (text := raised(statement))]
+        for statement in node.body:
+            if told and isinstance(statement, (ast.Import, ast.ImportFrom)):
+                yield statement.lineno, told[0]
+
+
+def raised(statement: ast.stmt) -> str | None:
+    """`RuntimeError: text` of a statement that raises such."""
+    if isinstance(statement, ast.Raise) and isinstance(statement.exc, ast.Call) and statement.exc.args:
+        text = statement.exc.args[0]
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            return f"{dotted(statement.exc.func)}: {text.value}"
+    return None
 
 
 def dotted(node: ast.AST | None) -> str | None:

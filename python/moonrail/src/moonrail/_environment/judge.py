@@ -137,35 +137,50 @@ def suits(facts: dict[str, Any], since: dict[str, str]) -> Iterator[dict[str, An
             error = raises or f"AttributeError: 'TransferEngine' object has no attribute '{method}'"
             what = f"the engine has no {method}, which {name} calls ({', '.join(places)}): {error}"
             yield finding(
-                "python.methods", "problem", what, upgrade([method], since),
+                "python.methods", "problem", what, upgrade(method, since),
                 framework=user["name"], method=method, raises=error, raised=raises is not None, places=places,
             )  # fmt: skip
         yield from submodules(facts, user, name)
 
 
-def upgrade(methods: list[str], since: dict[str, str]) -> str:
-    releases = sorted((since[method] for method in methods if method in since), key=parse)
-    at_least = f" (it came with {releases[-1]})" if releases else ""
+ADAPTED = {"batch_register_memory", "batch_unregister_memory", "batch_transfer_sync_write", "send_probe"}
+"""Methods that `moonrail.serving` does without."""
+
+
+def upgrade(method: str, since: dict[str, str]) -> str:
+    """What helps where the engine has no such method."""
+    came = f" (it came with {since[method]})" if method in since else ""
+    adapter = (
+        "; or keep it and wrap it in moonrail.serving.TransferEngine, which does without" if method in ADAPTED else ""
+    )
     return (
-        f"`pip install --upgrade mooncake-transfer-engine`{at_least}, or use Moonrail: uninstall it and `pip install moonrail "
-        "moonrail-mooncake`; or keep it and wrap it in moonrail.serving.TransferEngine, which does without"
+        f"`pip install --upgrade mooncake-transfer-engine`{came}, or use Moonrail: uninstall it and `pip install moonrail "
+        f"moonrail-mooncake`{adapter}"
     )
 
 
 def submodules(facts: dict[str, Any], user: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
     """Other parts of mooncake that the framework imports for some of its features."""
     folder = facts["packages"][0]["folder"] if facts["packages"] else None
-    wanted: dict[str, list[str]] = {}
+    wanted: dict[str, list[dict[str, Any]]] = {}
     for one in user["imports"]:
         part = one["module"].split(".")[1] if "." in one["module"] else None
         if part and part != "engine":
-            wanted.setdefault(part, []).append(f"{user['name']}/{one['file'].replace(os.sep, '/')}:{one['line']}")
+            wanted.setdefault(part, []).append(one)
     absent = [part for part in sorted(wanted) if folder is None or not has_part(folder, part)]
-    if absent:
-        places = "; ".join(f"mooncake.{part} in {wanted[part][0]}" for part in absent)
-        what = f"{name} imports parts that this mooncake does not have: {places}. Only the features that need them fail, with ImportError"
-        fix = "for elastic expert parallelism (mooncake.pg), the store and device allocators install Mooncake itself; Moonrail can give it its engine (MOONRAIL_AS_MOONCAKE=1)"
-        yield finding("python.parts", "note", what, fix, framework=user["name"], parts=absent)
+    if not absent:
+        return
+    told = []
+    for part in absent:
+        one = next((one for one in wanted[part] if one["raises"]), wanted[part][0])
+        error = f" ({one['raises']})" if one["raises"] else ""
+        told.append(f"mooncake.{part} in {user['name']}/{one['file'].replace(os.sep, '/')}:{one['line']}{error}")
+    what = f"{name} imports parts that this mooncake does not have: {'; '.join(told)}. Only the features that need them fail"
+    fix = (
+        "for elastic expert parallelism (mooncake.pg), the store and device allocators install Mooncake itself; Moonrail can give "
+        "it its engine (MOONRAIL_AS_MOONCAKE=1)"
+    )
+    yield finding("python.parts", "note", what, fix, framework=user["name"], parts=absent)
 
 
 def has_part(folder: str, part: str) -> bool:
