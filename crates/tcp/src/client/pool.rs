@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
 
+use moonrail_access::AccessControl;
 use moonrail_transport::{Code, Control, Dialect, Failure, Retry, Stage, Target, WAIT_SLICE, Work};
 use parking_lot::{Condvar, Mutex};
 
@@ -25,6 +26,7 @@ pub(super) enum ClosingRule {
 /// Up to `max` lanes to one data endpoint.
 pub(super) struct Pool {
     max: usize,
+    access: Option<Arc<AccessControl>>,
     state: Mutex<State>,
     freed: Condvar,
 }
@@ -45,8 +47,8 @@ struct State {
 }
 
 impl Pool {
-    pub(super) fn new(max: usize) -> Self {
-        Self { max, state: Mutex::default(), freed: Condvar::new() }
+    pub(super) fn new(max: usize, access: Option<Arc<AccessControl>>) -> Self {
+        Self { max, access, state: Mutex::default(), freed: Condvar::new() }
     }
 
     /// Takes a lane: an idle one that still lives, else a new one, else the next that is given back.
@@ -94,7 +96,7 @@ impl Pool {
             self.freed.wait_for(&mut state, WAIT_SLICE.min(control.deadline.map_or(WAIT_SLICE, |d| d - now)));
         }
         drop(state);
-        match Lane::connect(target, work, control) {
+        match Lane::open(target, work, control, self.access.as_deref()) {
             Ok(lane) => Ok(self.lend(lane, target, bulk)),
             Err(failure) => {
                 self.give_back(None, bulk, None);

@@ -12,6 +12,7 @@ from typing import Any
 from ._codes import CLASSES
 
 __all__ = [
+    "AccessError",
     "CancelledError",
     "CapabilityError",
     "DeadlineError",
@@ -119,7 +120,7 @@ class LocalRangeError(TransferError):
 
 
 class RemoteRangeError(TransferError):
-    """The peer has no such memory, or refused: REMOTE_NOT_REGISTERED, REMOTE_REFUSED."""
+    """The peer has no such memory, or refused: REMOTE_NOT_REGISTERED, REMOTE_REFUSED, PERMISSION_DENIED, TOKEN_REFUSED."""
 
 
 class PeerError(TransferError):
@@ -140,6 +141,10 @@ class PeerTimeoutError(PeerError, TimeoutError):
 
 class PeerProtocolError(PeerError):
     """The peer answered what its protocol does not allow, or speaks another: PROTOCOL_ERROR, UNSUPPORTED_PEER."""
+
+
+class AccessError(PeerError, PermissionError):
+    """One side does not admit the other: KEY_REQUIRED, KEY_REFUSED, PEER_UNPROVEN."""
 
 
 class DeadlineError(TransferError, TimeoutError):

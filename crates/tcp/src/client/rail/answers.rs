@@ -8,7 +8,7 @@ use moonrail_wire::rail::{
 };
 
 use super::{Cancelling, Frame, Hello, RailExchange};
-use crate::client::exchange::Received;
+use crate::client::exchange::{NO_TOKEN, PERMISSION, Received};
 use crate::run::Limit;
 use crate::stream::Stream;
 
@@ -33,6 +33,7 @@ impl RailExchange<'_> {
                 Ok(Received::Some)
             }
             Ok(Welcome { status: WelcomeStatus::Epoch, .. }) => Ok(Received::Restarted),
+            Ok(Welcome { status: WelcomeStatus::KeyRequired, .. }) => Ok(Received::KeyRequired),
             _ => Ok(self.malformed()),
         }
     }
@@ -134,9 +135,11 @@ impl RailExchange<'_> {
             AnswerStatus::Refused => 1,
             AnswerStatus::Fault => 2,
             AnswerStatus::Cancelled => 4,
+            AnswerStatus::Permission => PERMISSION,
+            AnswerStatus::Token => NO_TOKEN,
             AnswerStatus::Other(code) => code,
         };
-        self.touched |= front.kind == AnswerKind::Write && !matches!(code, 1 | 4);
+        self.touched |= front.kind == AnswerKind::Write && !matches!(code, 1 | 4 | PERMISSION | NO_TOKEN);
         if self.failed.is_none() {
             self.failed = Some(self.blamed(answer));
         }
