@@ -254,7 +254,7 @@ impl Simulation {
                         return End::Refused;
                     }
                     Ok(Received::End) => return End::Broken,
-                    Ok(Received::Restarted | Received::Malformed(_)) => {
+                    Ok(Received::Restarted | Received::KeyRequired | Received::Malformed(_)) => {
                         panic!("seed {}: out of step", self.seed)
                     }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
