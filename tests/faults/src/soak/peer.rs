@@ -60,7 +60,7 @@ pub(crate) fn run(nth: usize) {
     let peers = roster.names.len() as u64;
     let mut config = Config::new(roster.names[nth].clone(), "P2PHANDSHAKE");
     // Half of them over TCP only.
-    config.paths.shm = nth % 2 == 0;
+    config.paths.shm = nth.is_multiple_of(2);
     config.lanes_per_peer = 2;
     config.timeouts.connect = Duration::from_secs(2);
     config.timeouts.handshake = Duration::from_secs(2);
