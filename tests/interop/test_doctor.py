@@ -407,6 +407,9 @@ def test_an_old_engine_beside_sglang_is_found_before_anything_is_started() -> No
         assert message in finding["what"]
         assert "pip install --upgrade mooncake-transfer-engine" in finding["fix"]
         assert "moonrail.serving.TransferEngine" in finding["fix"]
+        explain = [str(moonrail_command()), "explain", finding["record"]]
+        explained = subprocess.run(explain, capture_output=True, text=True, timeout=30, check=True)
+        assert message in explained.stdout
     assert report["python"]["engine"]["version"] == OLD.name
     assert report["python"]["engine"]["distribution"] == "mooncake-transfer-engine"
     assert "send_probe" in missing

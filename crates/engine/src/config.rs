@@ -1,8 +1,12 @@
 //! What an engine is told when it is made.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
+
+use moonrail_access::{Allow, KeySource};
 
 /// Time limits of an engine; each can be overridden per call where a call takes a timeout.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +56,35 @@ impl Default for Paths {
     }
 }
 
+impl FromStr for Paths {
+    type Err = BadPaths;
+
+    /// As the environment variable `MOONRAIL_PATHS`: names, separated by commas, in any order; `tcp` is one of them.
+    fn from_str(names: &str) -> Result<Self, BadPaths> {
+        let (mut paths, mut tcp) = (Self { shm: false }, false);
+        for name in names.split(',').map(str::trim) {
+            match name {
+                "tcp" => tcp = true,
+                "shm" => paths.shm = true,
+                _ => return Err(BadPaths("tcp, or tcp,shm")),
+            }
+        }
+        if tcp { Ok(paths) } else { Err(BadPaths("tcp, or tcp,shm; tcp cannot be left out")) }
+    }
+}
+
+/// A text that names no paths; says what would.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadPaths(pub(crate) &'static str);
+
+impl fmt::Display for BadPaths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for BadPaths {}
+
 /// What an engine is told when it is made. Start from [`Config::new`] and change fields.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -73,10 +106,18 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// Ways of moving bytes. Default all.
     pub paths: Paths,
+    /// Have the kernel put large registered regions (4 MiB and more) of small pages into huge ones, in the background:
+    /// same-host copies of them then take half the time. Default true; never where the machine's administrator wants none.
+    pub huge_pages: bool,
     /// Connections to one peer at most. Default 4.
     pub lanes_per_peer: usize,
     /// Several clusters may share one metadata server under ids of their own.
     pub cluster_id: Option<String>,
+    /// The shared key that peers have to prove, and are proven (docs/security.md). Default none: whoever reaches the
+    /// ports is served.
+    pub key: Option<KeySource>,
+    /// What is allowed without the key. Default nothing; without a key it has no effect.
+    pub allow: Allow,
     /// What to do with clients of data protocol v1.
     pub v1_clients: V1Clients,
     /// Speak data protocol v1 even to peers that know v2.
@@ -101,13 +142,30 @@ impl Config {
             ports: 15000..=17000,
             timeouts: Timeouts::default(),
             paths: Paths::default(),
+            huge_pages: true,
             lanes_per_peer: 4,
             cluster_id: None,
+            key: None,
+            allow: Allow::default(),
             v1_clients: V1Clients::default(),
             force_v1: false,
             no_metadata_cache: false,
             handshake_max_len: 128 << 20,
             max_notifies: 65_536,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_named_in_any_order_and_tcp_is_one() {
+        assert_eq!("tcp".parse(), Ok(Paths { shm: false }));
+        assert_eq!("shm, tcp".parse(), Ok(Paths { shm: true }));
+        for bad in ["", "shm", "tcp,rdma", "TCP"] {
+            assert!(bad.parse::<Paths>().is_err(), "{bad:?}");
         }
     }
 }

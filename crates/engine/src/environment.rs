@@ -8,9 +8,10 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use moonrail_access::{KeySource, UnknownName};
 use moonrail_transport::{Code, Error, Retry, Stage};
 
-use crate::config::{Config, Paths, V1Clients};
+use crate::config::{BadPaths, Config, V1Clients};
 
 /// Ports that the kernel hands out by itself; a range that ends in them would collide.
 const EPHEMERAL: RangeInclusive<u16> = 32768..=60999;
@@ -53,11 +54,22 @@ impl Config {
             Some(other) => return Err(bad("MOONRAIL_V1_CLIENTS", other, "serve or refuse")),
         }
         if let Some(names) = text("MOONRAIL_PATHS") {
-            self.paths = paths(&names)?;
+            self.paths = names.parse().map_err(|BadPaths(takes)| bad("MOONRAIL_PATHS", &names, takes))?;
+        }
+        if let Some(wanted) = flag("MOONRAIL_HUGE_PAGES")? {
+            self.huge_pages = wanted;
+        }
+        if let Some(key) = key()? {
+            self.key = Some(key);
+        }
+        if let Some(names) = text("MOONRAIL_ALLOW") {
+            self.allow = names.parse().map_err(|error: UnknownName| {
+                invalid(format!("the environment variable MOONRAIL_ALLOW: {error}"))
+            })?;
         }
         self.force_v1 |= text("MC_TCP_PROTO").as_deref() == Some("1");
         self.no_metadata_cache |= env::var_os("MC_DISABLE_METACACHE").is_some();
-        self.strict |= flag("MOONRAIL_STRICT")?;
+        self.strict |= flag("MOONRAIL_STRICT")?.unwrap_or(false);
         Ok(self)
     }
 }
@@ -67,17 +79,19 @@ pub(crate) fn advertised_address() -> Option<String> {
     text("MC_TCP_BIND_ADDRESS")
 }
 
-fn paths(names: &str) -> Result<Paths, Error> {
-    let mut paths = Paths { shm: false };
-    let mut tcp = false;
-    for name in names.split(',').map(str::trim) {
-        match name {
-            "tcp" => tcp = true,
-            "shm" => paths.shm = true,
-            _ => return Err(bad("MOONRAIL_PATHS", names, "tcp, or tcp,shm")),
+/// Never quoted in an error.
+fn key() -> Result<Option<KeySource>, Error> {
+    match (env::var_os("MOONRAIL_KEY_FILE").filter(|path| !path.is_empty()), env::var_os("MOONRAIL_KEY")) {
+        (Some(_), Some(key)) if !key.is_empty() => Err(invalid(
+            "both MOONRAIL_KEY_FILE and MOONRAIL_KEY are set: it is not clear which key is meant".to_owned(),
+        )),
+        (Some(path), _) => Ok(Some(KeySource::File(path.into()))),
+        (None, Some(key)) if !key.is_empty() => {
+            let key = key.into_string().map_err(|_| invalid("MOONRAIL_KEY is not UTF-8 text".to_owned()))?;
+            Ok(Some(KeySource::text("MOONRAIL_KEY", key)))
         }
+        (None, _) => Ok(None),
     }
-    if tcp { Ok(paths) } else { Err(bad("MOONRAIL_PATHS", names, "tcp, or tcp,shm; tcp cannot be left out")) }
 }
 
 fn ports() -> Result<Option<RangeInclusive<u16>>, Error> {
@@ -121,10 +135,11 @@ where
     Ok(Some(number))
 }
 
-fn flag(name: &str) -> Result<bool, Error> {
+fn flag(name: &str) -> Result<Option<bool>, Error> {
     match text(name).as_deref() {
-        None | Some("0" | "false" | "no" | "off") => Ok(false),
-        Some("1" | "true" | "yes" | "on") => Ok(true),
+        None => Ok(None),
+        Some("0" | "false" | "no" | "off") => Ok(Some(false)),
+        Some("1" | "true" | "yes" | "on") => Ok(Some(true)),
         Some(other) => Err(bad(name, other, "1 or 0")),
     }
 }
@@ -138,6 +153,9 @@ fn text(name: &str) -> Option<String> {
 }
 
 fn bad(name: &str, value: &str, takes: &str) -> Error {
-    let message = format!("the environment variable {name} is {value:?}; it takes {takes}");
+    invalid(format!("the environment variable {name} is {value:?}; it takes {takes}"))
+}
+
+fn invalid(message: String) -> Error {
     Error::new(Code::InvalidArgument, Stage::Initialize, Retry::AfterFix, message)
 }

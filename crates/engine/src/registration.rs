@@ -24,6 +24,7 @@ impl Engine {
     pub fn register_batch(&self, regions: Vec<(MemoryRange, RegionOptions)>) -> Result<(), Error> {
         let inner = self.usable()?;
         let starts: Vec<u64> = regions.iter().map(|(range, _)| range.addr()).collect();
+        let lens: Vec<u64> = regions.iter().map(|(range, _)| range.len()).collect();
         let count = regions.len();
         inner.regions.register_batch(regions).map_err(|(index, error)| {
             let error = errors::register(&error);
@@ -32,7 +33,11 @@ impl Engine {
         inner.publish().inspect_err(|_| {
             // Peers could not learn of it yet, so nothing can be using it.
             let _ = inner.regions.unregister_batch(&starts, inner.config.timeouts.unregister);
-        })
+        })?;
+        if let Some(collapse) = &inner.collapse {
+            collapse.add(starts.into_iter().zip(lens));
+        }
+        Ok(())
     }
 
     /// Ends the registration that starts at `addr`. Once this returns no peer can touch that memory.

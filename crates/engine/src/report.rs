@@ -25,6 +25,8 @@ pub struct EngineReport {
     pub regions: usize,
     /// Registered bytes.
     pub registered_bytes: u64,
+    /// Bytes of registered memory that the engine had the kernel put into huge pages, since the start.
+    pub huge_page_bytes: u64,
     /// Requests of peers served, and refused, since the start.
     pub served: u64,
     /// Requests of peers refused since the start.

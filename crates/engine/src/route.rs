@@ -72,8 +72,13 @@ impl Routes {
     }
 
     /// Carries out a small batch without waiting for anything; `None`: it was not begun.
-    pub(crate) fn execute_now(&self, view: &View, work: &Work<'_>) -> Option<Result<(), Failure>> {
-        self.shm.as_ref()?.copy_at_once(view.near.as_deref()?, &view.target, work)
+    pub(crate) fn execute_at_once(
+        &self,
+        near: &ShmPeer,
+        target: &Target,
+        work: &Work<'_>,
+    ) -> Option<Result<(), Failure>> {
+        self.shm.as_ref()?.copy_at_once(near, target, work)
     }
 
     /// The path that the next batch to the peer takes, and why not a better one, if one was tried.

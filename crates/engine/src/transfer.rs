@@ -34,7 +34,7 @@ impl Engine {
     /// # Errors
     /// See [`Code`]. After an error no byte of the batch moves any more.
     pub fn transfer(&self, request: &Request) -> Result<(), Error> {
-        self.transfer_interruptible(request, &|| false)
+        self.transfer_at_once(request).unwrap_or_else(|| self.transfer_interruptible(request, &|| false))
     }
 
     /// [`Engine::transfer`] that ends with [`Code::Interrupted`] soon after `interrupted` says true. It is asked at
@@ -47,29 +47,36 @@ impl Engine {
         request: &Request,
         interrupted: &(dyn Fn() -> bool + Sync),
     ) -> Result<(), Error> {
-        if let Some(outcome) = self.transfer_at_once(request) {
-            return outcome;
-        }
         let inner = self.usable()?;
         let holds = inner.hold_local(request)?;
         inner.carry_out(request, &holds, &|| interrupted().then_some(Stop::Interrupted))
     }
 
-    /// Carries out a transfer of up to 64 KiB in up to 16 descriptors to a known peer of this host, if nothing makes that
-    /// wait: some microseconds, for front doors to which letting other threads run meanwhile costs more. `None`: nothing
-    /// was done, and [`Engine::transfer`] is to be called, which knows every failure; so is a request with a notification.
-    ///
-    /// It takes no lock that another thread holds. The copy itself may find memory paged out; once one took longer than
-    /// 5 ms, the answer is `None` for a second.
+    /// [`Engine::copy_at_once`] for a request; `None` also if it has a notification.
     #[must_use]
     pub fn transfer_at_once(&self, request: &Request) -> Option<Result<(), Error>> {
-        if request.entries.len() > AT_ONCE_ENTRIES
-            || request.notify.is_some()
-            || request.timeout.is_some_and(|timeout| timeout < WAIT_SLICE)
-        {
+        let Request { peer, opcode, entries, notify, timeout } = request;
+        let plain = notify.is_none() && timeout.is_none_or(|timeout| timeout >= WAIT_SLICE);
+        plain.then(|| self.copy_at_once(peer, *opcode, entries)).flatten()
+    }
+
+    /// Moves up to 64 KiB in up to 16 descriptors between this process and a known peer of this host, if nothing makes that
+    /// wait: some microseconds, for front doors to which letting other threads run meanwhile costs more. `None`: nothing
+    /// was done, and [`Engine::transfer`] is to be called, which knows every failure.
+    ///
+    /// It takes no lock that another thread holds. The copy itself may find memory paged out; once one took longer than 10
+    /// to 20 ms, the answer is `None` for a second.
+    #[must_use]
+    pub fn copy_at_once(&self, peer: &str, opcode: Opcode, entries: &[Entry]) -> Option<Result<(), Error>> {
+        if entries.len() > AT_ONCE_ENTRIES {
             return None;
         }
-        self.usable().ok()?.copy_now(request)
+        let bytes = entries.iter().fold(0_u64, |sum, entry| sum.saturating_add(entry.len));
+        let inner = self.usable().ok()?;
+        if bytes > AT_ONCE_BYTES || inner.config.no_metadata_cache {
+            return None;
+        }
+        inner.copy_at_once(peer, opcode, entries)
     }
 
     /// Starts the batch in the background. The local ranges are held from now on.
@@ -231,25 +238,23 @@ impl Inner {
         }
     }
 
-    /// See [`Engine::transfer_at_once`].
-    fn copy_now(&self, request: &Request) -> Option<Result<(), Error>> {
-        let entries = request.entries.as_slice();
-        let bytes = entries.iter().fold(0_u64, |sum, entry| sum.saturating_add(entry.len));
-        if !(1..=AT_ONCE_BYTES).contains(&bytes) || self.config.no_metadata_cache {
-            return None;
-        }
-        let view = self.peers.get_now(&request.peer).filter(|view| view.near.is_some())?;
+    /// See [`Engine::copy_at_once`].
+    fn copy_at_once(&self, peer: &str, opcode: Opcode, entries: &[Entry]) -> Option<Result<(), Error>> {
         let first = entries.iter().find(|entry| entry.len > 0)?;
-        let hold = self.regions.try_hold(first.local, first.len, wanted(request.opcode))?;
-        let held = entries.iter().all(|entry| entry.len == 0 || hold.covers(entry.local, entry.len));
-        if !held || view.first_outside(entries).is_some() {
-            return None;
-        }
-        let work = Work { opcode: request.opcode, entries, holds: &HoldSet::from(hold) };
-        let outcome = self.routes.execute_now(&view, &work)?;
-        Some(outcome.map_err(|failure| {
+        let outcome = self.peers.with_now(peer, |view| {
+            let near = view.near.as_deref()?;
+            let hold = self.regions.try_hold(first.local, first.len, wanted(opcode))?;
+            let held = entries.iter().all(|entry| entry.len == 0 || hold.covers(entry.local, entry.len));
+            if !held || view.first_outside(entries).is_some() {
+                return None;
+            }
+            let work = Work { opcode, entries, holds: &HoldSet::from(hold) };
+            let outcome = self.routes.execute_at_once(near, &view.target, &work)?;
+            Some(outcome.map_err(|failure| (failure, view.target.generation)))
+        })?;
+        Some(outcome.map_err(|(failure, generation)| {
             if failure.stale {
-                self.peers.drop_view(&request.peer, view.target.generation);
+                self.peers.drop_view(peer, generation);
             }
             failure.error
         }))

@@ -26,35 +26,53 @@ impl FromPyObject<'_, '_> for Unsigned {
 }
 
 /// Text: `str`, or `bytes` and `bytearray` taken as UTF-8.
-pub(crate) struct Text(Vec<u8>);
+pub(crate) enum Text<'a> {
+    Str(&'a str),
+    Bytes(Vec<u8>),
+}
 
-impl FromPyObject<'_, '_> for Text {
+impl<'a> FromPyObject<'a, '_> for Text<'a> {
     type Error = PyErr;
 
-    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        if let Ok(text) = object.cast::<PyString>() {
-            let text =
-                text.to_cow().map_err(|_| PyTypeError::new_err("a str with lone surrogates is no text"))?;
-            return Ok(Self(text.as_bytes().to_vec()));
+    fn extract(object: Borrowed<'a, '_, PyAny>) -> PyResult<Self> {
+        if object.is_instance_of::<PyString>() {
+            let text = object.extract::<&'a str>();
+            return text
+                .map(Self::Str)
+                .map_err(|_| PyTypeError::new_err("a str with lone surrogates is no text"));
         }
         if let Ok(bytes) = object.cast::<PyBytes>() {
-            return Ok(Self(bytes.as_bytes().to_vec()));
+            return Ok(Self::Bytes(bytes.as_bytes().to_vec()));
         }
         if let Ok(bytes) = object.cast::<PyByteArray>() {
-            return Ok(Self(bytes.to_vec()));
+            return Ok(Self::Bytes(bytes.to_vec()));
         }
         Err(PyTypeError::new_err(format!("expected str, not {}", type_name(&object))))
     }
 }
 
-impl Text {
+impl Text<'_> {
     pub(crate) fn into_bytes(self) -> Vec<u8> {
-        self.0
+        match self {
+            Self::Str(text) => text.as_bytes().to_vec(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+
+    /// The text, if it came as such.
+    pub(crate) fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::Str(text) => Some(text),
+            Self::Bytes(_) => None,
+        }
     }
 
     /// The text, or why `what` is none.
     pub(crate) fn utf8(self, what: &str) -> Result<String, Error> {
-        utf8(self.0, what)
+        match self {
+            Self::Str(text) => Ok(text.to_owned()),
+            Self::Bytes(bytes) => utf8(bytes, what),
+        }
     }
 }
 

@@ -85,10 +85,10 @@ impl TransferEngine {
     fn initialize(
         &self,
         py: Python<'_>,
-        host: Text,
-        metadata_server: Text,
-        protocol: Text,
-        device_name: Option<Text>,
+        host: Text<'_>,
+        metadata_server: Text<'_>,
+        protocol: Text<'_>,
+        device_name: Option<Text<'_>>,
     ) -> PyResult<i32> {
         drop(device_name);
         let config = host.utf8("host").and_then(|host| {
@@ -103,11 +103,11 @@ impl TransferEngine {
     fn initialize_ext(
         &self,
         py: Python<'_>,
-        host: Text,
-        metadata_server: Text,
-        protocol: Text,
-        device_name: Option<Text>,
-        metadata_type: Text,
+        host: Text<'_>,
+        metadata_server: Text<'_>,
+        protocol: Text<'_>,
+        device_name: Option<Text<'_>>,
+        metadata_type: Text<'_>,
     ) -> PyResult<i32> {
         drop(device_name);
         let config = host.utf8("host").and_then(|host| {
@@ -199,7 +199,7 @@ impl TransferEngine {
 
     /// The address of the first buffer that a peer registered; 0 when it has none or does not answer.
     #[pyo3(signature = (segment_name, /))]
-    fn get_first_buffer_address(&self, py: Python<'_>, segment_name: Text) -> PyResult<u64> {
+    fn get_first_buffer_address(&self, py: Python<'_>, segment_name: Text<'_>) -> PyResult<u64> {
         let outcome =
             match self.session.live().and_then(|live| Ok((live, segment_name.utf8("segment_name")?))) {
                 Ok((live, name)) => interrupt::interruptible(py, move || live.engine.first_buffer(&name))?,
@@ -251,7 +251,7 @@ impl TransferEngine {
     /// Asks whether a peer is alive. Returns 0, -101 when its name does not resolve, -102 when it cannot be reached,
     /// -200 when there is no such name, else -1.
     #[pyo3(signature = (peer_server_name))]
-    fn send_probe(&self, py: Python<'_>, peer_server_name: Text) -> PyResult<i32> {
+    fn send_probe(&self, py: Python<'_>, peer_server_name: Text<'_>) -> PyResult<i32> {
         let outcome =
             match self.session.live().and_then(|live| Ok((live, peer_server_name.utf8("peer_server_name")?)))
             {
@@ -264,14 +264,14 @@ impl TransferEngine {
     /// The memory nodes of this machine and the RDMA devices near each (none in this build), as JSON. Works before
     /// initialize.
     #[pyo3(signature = (device_name = None))]
-    fn get_local_topology(&self, device_name: Option<Text>) -> String {
+    fn get_local_topology(&self, device_name: Option<Text<'_>>) -> String {
         drop(device_name);
         topology::json()
     }
 
     /// Does nothing, successfully: there is no EFA here to warm up.
     #[pyo3(signature = (segment_name))]
-    fn warmup_efa_segment(&self, segment_name: Text) -> i32 {
+    fn warmup_efa_segment(&self, segment_name: Text<'_>) -> i32 {
         drop(segment_name);
         0
     }

@@ -119,11 +119,11 @@ pub(crate) struct TransferNotify {
 impl TransferNotify {
     #[new]
     #[pyo3(signature = (name = None, msg = None))]
-    fn new(name: Option<Text>, msg: Option<Text>) -> PyResult<Self> {
+    fn new(name: Option<Text<'_>>, msg: Option<Text<'_>>) -> PyResult<Self> {
         if name.is_some() != msg.is_some() {
             return Err(PyTypeError::new_err("TransferNotify takes a name and a msg, or neither"));
         }
-        let bytes = |text: Option<Text>| Mutex::new(text.map(Text::into_bytes).unwrap_or_default());
+        let bytes = |text: Option<Text<'_>>| Mutex::new(text.map(Text::into_bytes).unwrap_or_default());
         Ok(Self { name: bytes(name), msg: bytes(msg) })
     }
 
@@ -134,7 +134,7 @@ impl TransferNotify {
     }
 
     #[setter]
-    fn set_name(&self, value: Text) {
+    fn set_name(&self, value: Text<'_>) {
         *self.name.lock() = value.into_bytes();
     }
 
@@ -145,7 +145,7 @@ impl TransferNotify {
     }
 
     #[setter]
-    fn set_msg(&self, value: Text) {
+    fn set_msg(&self, value: Text<'_>) {
         *self.msg.lock() = value.into_bytes();
     }
 

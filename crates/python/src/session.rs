@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use moonrail::{
-    Code, Config, Engine, Entry, Error, ForkGuard, MemoryRange, Notify, Opcode, RegionOptions, Request,
-    Retry, Stage,
+    Access, Code, Config, Engine, Entry, Error, ForkGuard, MemoryRange, Notify, Opcode, RegionOptions,
+    Request, Retry, Stage,
 };
 use pyo3::prelude::*;
 
@@ -110,6 +110,13 @@ impl Session {
             Err(error) => return Ok(Err(error)),
         };
         interrupt::transferring(py, &live.engine, &self.activity, request)
+    }
+
+    /// Moves one small range if that takes no wait; `None`: nothing was done. See [`interrupt::transferring`].
+    pub(crate) fn copy_at_once(&self, peer: &str, opcode: Opcode, entry: Entry) -> Option<Result<(), Error>> {
+        let live = self.live.load();
+        let live = live.as_ref().filter(|live| !live.fork_guard.forked())?;
+        live.engine.copy_at_once(peer, opcode, &[entry])
     }
 
     /// Starts a batch in the background; its id.
@@ -256,6 +263,11 @@ fn retire(live: Arc<Live>) {
 }
 
 /// The configuration that the drop-in's `initialize` stands for.
+/// What peers may do to memory.
+pub(crate) fn access(readonly: bool) -> Access {
+    if readonly { Access::ReadOnly } else { Access::ReadWrite }
+}
+
 pub(crate) fn config(host: String, metadata_server: String, protocol: String) -> Result<Config, Error> {
     let mut config = Config::new(host, metadata_server);
     // MC_FORCE_TCP asks for TCP whatever the program says, so it is no fallback then.

@@ -18,7 +18,7 @@ impl TransferEngine {
     fn transfer_sync_write(
         &self,
         py: Python<'_>,
-        target_hostname: Text,
+        target_hostname: Text<'_>,
         buffer: Unsigned,
         peer_buffer_address: Unsigned,
         length: Unsigned,
@@ -40,7 +40,7 @@ impl TransferEngine {
     fn transfer_sync_read(
         &self,
         py: Python<'_>,
-        target_hostname: Text,
+        target_hostname: Text<'_>,
         buffer: Unsigned,
         peer_buffer_address: Unsigned,
         length: Unsigned,
@@ -62,7 +62,7 @@ impl TransferEngine {
     fn transfer_sync(
         &self,
         py: Python<'_>,
-        target_hostname: Text,
+        target_hostname: Text<'_>,
         buffer: Unsigned,
         peer_buffer_address: Unsigned,
         length: Unsigned,
@@ -84,7 +84,7 @@ impl TransferEngine {
     fn batch_transfer_sync_write(
         &self,
         py: Python<'_>,
-        target_hostname: Text,
+        target_hostname: Text<'_>,
         buffers: Numbers<'_>,
         peer_buffer_addresses: Numbers<'_>,
         lengths: Numbers<'_>,
@@ -106,7 +106,7 @@ impl TransferEngine {
     fn batch_transfer_sync_read(
         &self,
         py: Python<'_>,
-        target_hostname: Text,
+        target_hostname: Text<'_>,
         buffers: Numbers<'_>,
         peer_buffer_addresses: Numbers<'_>,
         lengths: Numbers<'_>,
@@ -131,7 +131,7 @@ impl TransferEngine {
     fn batch_transfer_sync(
         &self,
         py: Python<'_>,
-        target_hostname: Text,
+        target_hostname: Text<'_>,
         buffers: Numbers<'_>,
         peer_buffer_addresses: Numbers<'_>,
         lengths: Numbers<'_>,
@@ -156,7 +156,7 @@ impl TransferEngine {
     fn batch_transfer_async_write(
         &self,
         py: Python<'_>,
-        target_hostname: Text,
+        target_hostname: Text<'_>,
         buffers: Numbers<'_>,
         peer_buffer_addresses: Numbers<'_>,
         lengths: Numbers<'_>,
@@ -177,7 +177,7 @@ impl TransferEngine {
     fn batch_transfer_async_read(
         &self,
         py: Python<'_>,
-        target_hostname: Text,
+        target_hostname: Text<'_>,
         buffers: Numbers<'_>,
         peer_buffer_addresses: Numbers<'_>,
         lengths: Numbers<'_>,
@@ -199,7 +199,7 @@ impl TransferEngine {
     fn batch_transfer_async(
         &self,
         py: Python<'_>,
-        target_hostname: Text,
+        target_hostname: Text<'_>,
         buffers: Numbers<'_>,
         peer_buffer_addresses: Numbers<'_>,
         lengths: Numbers<'_>,
@@ -230,7 +230,7 @@ impl TransferEngine {
     fn transfer_submit_write(
         &self,
         py: Python<'_>,
-        target_hostname: Text,
+        target_hostname: Text<'_>,
         buffer: Unsigned,
         peer_buffer_address: Unsigned,
         length: Unsigned,
@@ -266,10 +266,14 @@ impl TransferEngine {
         py: Python<'_>,
         method: &str,
         opcode: Opcode,
-        peer: Text,
+        peer: Text<'_>,
         entry: [Unsigned; 3],
     ) -> PyResult<i32> {
-        let request = session::request(peer.utf8(PEER), Ok(opcode), Ok(vec![single(entry)]), None);
+        let entry = single(entry);
+        if let Some(outcome) = peer.as_str().and_then(|peer| self.session.copy_at_once(peer, opcode, entry)) {
+            return Ok(self.number(method, outcome, general));
+        }
+        let request = session::request(peer.utf8(PEER), Ok(opcode), Ok(vec![entry]), None);
         Ok(self.number(method, self.session.transfer(py, request)?, general))
     }
 
@@ -278,7 +282,7 @@ impl TransferEngine {
         py: Python<'_>,
         method: &str,
         opcode: Opcode,
-        peer: Text,
+        peer: Text<'_>,
         lists: [Numbers<'_>; 3],
     ) -> PyResult<i32> {
         let [buffers, peers, lengths] = &lists;
@@ -291,7 +295,7 @@ impl TransferEngine {
         py: Python<'_>,
         method: &str,
         opcode: Result<Opcode, Error>,
-        peer: Text,
+        peer: Text<'_>,
         lists: [Numbers<'_>; 3],
     ) -> PyResult<u64> {
         let [buffers, peers, lengths] = &lists;

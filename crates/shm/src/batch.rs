@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use moonrail_memory::cross::HeldCopy;
 use moonrail_memory::far::Stores;
+use moonrail_sys::clock::coarse;
 use moonrail_transport::{Control, Stage, Target, WAIT_SLICE, Work};
 use parking_lot::Mutex;
 
@@ -24,8 +25,8 @@ const SHARED_PIECE: u64 = 1 << 20;
 const FIRST_PIECE: u64 = 64 << 10;
 
 /// Bytes that one thread copies in a nanosecond, and nanoseconds that each descriptor costs besides; roughly.
-const BYTES_IN_NANOSECOND: u64 = 16;
-const NANOSECONDS_EACH: u64 = 300;
+const BYTES_IN_NANOSECOND: u64 = 24;
+const NANOSECONDS_EACH: u64 = 350;
 
 /// A batch that is being carried out.
 pub(crate) struct Batch<'a> {
@@ -56,7 +57,7 @@ pub(crate) fn carry_out(
     if control.expired(began) {
         return Err(batch.case.deadline(Stage::Transfer));
     }
-    if !link.alive(began) {
+    if !link.alive(coarse()) {
         return Err(batch.case.over());
     }
     let seat = Seat::own();
@@ -69,21 +70,21 @@ pub(crate) fn carry_out(
     entry.give_storage(list.into_storage());
     outcome?;
     // Only a target that is alive now can have been the one that the copies reached.
-    if link.alive(Instant::now()) { Ok(()) } else { Err(Case { started: true, ..batch.case }.over()) }
+    if link.alive(coarse()) { Ok(()) } else { Err(Case { started: true, ..batch.case }.over()) }
 }
 
 /// Copies a small batch if nothing makes that wait; `None`: nothing was applied.
 pub(crate) fn at_once(link: &Link, target: &Target, work: &Work<'_>) -> Option<Result<(), Trouble>> {
-    let batch = Batch::new(link, target, work)?;
-    let began = Instant::now();
+    let mut batch = Batch::new(link, target, work)?;
+    let began = coarse();
     if link.slow(began) || !link.alive(began) {
         return None;
     }
     let mut entry = link.entries.claim(Seat::own(), Duration::ZERO)?;
     let mut list = HeldCopy::from_storage(entry.take_storage());
-    let outcome = Worker::new(&batch).only_piece(&batch, &entry, &mut list);
+    let outcome = Worker::new(&batch).only_piece(&mut batch, &entry, &mut list);
     entry.give_storage(list.into_storage());
-    let ended = Instant::now();
+    let ended = coarse();
     link.took(began, ended);
     let outcome = match outcome? {
         Ok(()) if !link.alive(ended) => Err(Case { started: true, ..batch.case }.over()),
@@ -167,7 +168,7 @@ impl<'a> Batch<'a> {
                     return Err(worker.case.stopped(Stage::Transfer, stop));
                 }
             }
-            if !self.link.alive(now) {
+            if !self.link.alive(coarse()) {
                 return Err(worker.case.over());
             }
         }

@@ -10,8 +10,9 @@ use std::thread;
 
 use moonrail_sys::process::usable_cores;
 
-/// Starting a thread on another core costs 20 to 60 µs in a virtual machine; work of this many nanoseconds is worth it.
-const WORTH: u64 = 150_000;
+/// Starting a thread on another core and meeting it again costs 40 to 100 µs in a virtual machine; work of this many
+/// nanoseconds is worth it.
+const WORTH: u64 = 200_000;
 /// Copies need little of it.
 const STACK: usize = 256 << 10;
 

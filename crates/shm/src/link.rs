@@ -5,9 +5,10 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use moonrail_memory::Want;
+use moonrail_sys::clock::coarse;
 use moonrail_sys::life::lives;
 use moonrail_sys::pidfd::{PidFd, ended_or_hung_up};
 use moonrail_sys::shared_words::{SharedView, SharedWords};
@@ -18,11 +19,12 @@ use crate::entry_page::EntryPage;
 use crate::layout::head;
 use crate::view::{self, BadMirror, View};
 
-/// How old an answer to "is it alive?" may be. Far less than a process number needs to come round.
+/// How old an answer to "is it alive?" may be, by the coarse clock: so one is asked for at each of its ticks, of 1 to 10
+/// ms. Far less than a process number needs to come round.
 const FRESH: Duration = Duration::from_millis(1);
 
 /// A small copy that takes longer is not one of memory that is there: it is paged in, or the kernel makes it wait.
-const SLOW: Duration = Duration::from_millis(5);
+const SLOW: Duration = Duration::from_millis(10);
 /// How long that is remembered.
 const SLOW_FOR: Duration = Duration::from_secs(1);
 
@@ -36,10 +38,9 @@ pub(crate) struct Link {
     pub(crate) entries: EntryPage,
     seen: RwLock<Seen>,
     desk: Desk,
-    since: Instant,
-    /// Nanoseconds from `since` to the last sign of life.
+    /// The last sign of life; nanoseconds of the coarse clock.
     seen_alive: AtomicU64,
-    /// Nanoseconds from `since` to the time up to which small copies count as slow.
+    /// Up to when small copies count as slow; by the same clock.
     slow_until: AtomicU64,
 }
 
@@ -66,22 +67,22 @@ impl Link {
             entries: EntryPage::new(page),
             seen: RwLock::default(),
             desk: Desk::default(),
-            since: Instant::now(),
-            seen_alive: AtomicU64::new(0),
+            seen_alive: AtomicU64::new(nanoseconds(coarse())),
             slow_until: AtomicU64::new(0),
         }
     }
 
-    /// Whether the target lives: by its own mark, else by an answer of the kernel at most a millisecond older than `now`.
+    /// Whether the target lives: by its own mark, else by an answer of the kernel at most a tick of the coarse clock older than
+    /// `now`, its time.
     #[inline]
-    pub(crate) fn alive(&self, now: Instant) -> bool {
+    pub(crate) fn alive(&self, now: Duration) -> bool {
         let mark = self.mirror.load(head::LIFE).unwrap_or(0);
         lives(mark).unwrap_or_else(|| self.lately_alive(now))
     }
 
     #[cold]
-    fn lately_alive(&self, now: Instant) -> bool {
-        let at = self.at(now);
+    fn lately_alive(&self, now: Duration) -> bool {
+        let at = nanoseconds(now);
         if at.saturating_sub(self.seen_alive.load(Ordering::Relaxed)) < FRESH.as_nanos() as u64 {
             return true;
         }
@@ -94,21 +95,16 @@ impl Link {
 
     /// Whether small copies have lately been slow.
     #[inline]
-    pub(crate) fn slow(&self, now: Instant) -> bool {
-        self.at(now) < self.slow_until.load(Ordering::Relaxed)
+    pub(crate) fn slow(&self, now: Duration) -> bool {
+        nanoseconds(now) < self.slow_until.load(Ordering::Relaxed)
     }
 
     /// Takes note of how long a small copy took.
     #[inline]
-    pub(crate) fn took(&self, began: Instant, ended: Instant) {
-        if ended.saturating_duration_since(began) > SLOW {
-            self.slow_until.store(self.at(ended + SLOW_FOR), Ordering::Relaxed);
+    pub(crate) fn took(&self, began: Duration, ended: Duration) {
+        if ended.saturating_sub(began) > SLOW {
+            self.slow_until.store(nanoseconds(ended + SLOW_FOR), Ordering::Relaxed);
         }
-    }
-
-    #[inline]
-    fn at(&self, now: Instant) -> u64 {
-        now.saturating_duration_since(self.since).as_nanos() as u64
     }
 
     /// Whether the target is gone, asked now.
@@ -179,6 +175,11 @@ impl Link {
     }
 }
 
+#[inline]
+fn nanoseconds(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -204,16 +205,17 @@ mod tests {
         let link = Link::new(child.id() as i32, process, socket, mirror, page);
         let mark = |word| words.words()[head::LIFE].store(word, Ordering::Release);
         // The release before marks nothing.
-        assert!(link.alive(Instant::now()));
+        assert!(link.alive(coarse()));
         mark(u64::from(child.id()));
-        assert!(link.alive(Instant::now()));
+        assert!(link.alive(coarse()));
         mark(0x4000_0000);
-        assert!(!link.alive(Instant::now()));
+        assert!(!link.alive(coarse()));
         mark(0);
-        assert!(link.alive(Instant::now()));
+        assert!(link.alive(coarse()));
         child.kill().unwrap();
         child.wait().unwrap();
-        std::thread::sleep(FRESH);
-        assert!(!link.alive(Instant::now()));
+        // More than a tick.
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!link.alive(coarse()));
     }
 }

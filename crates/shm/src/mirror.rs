@@ -30,7 +30,7 @@ struct Books {
     blocks: HashMap<u32, (Arc<SharedBlock>, usize)>,
     free: Vec<u32>,
     used: usize,
-    /// Regions without a slot, by generation.
+    /// Regions that are not listed, by generation: for want of a slot, or since they are guarded.
     left_out: HashSet<u64>,
 }
 
@@ -46,7 +46,8 @@ impl Mirror {
     pub(crate) fn list(&self, regions: &mut dyn Iterator<Item = &RegionInfo>) {
         let mut books = self.books.lock();
         for info in regions {
-            let Some(index) = books.take_slot() else {
+            // Nobody could ask for a token on this path: initiators find that the list is not whole, and come over TCP.
+            let Some(index) = (!info.guarded).then(|| books.take_slot()).flatten() else {
                 books.left_out.insert(info.generation);
                 continue;
             };
@@ -178,6 +179,7 @@ mod tests {
             name: None,
             access: Access::ReadWrite,
             backing: None,
+            guarded: false,
         }
     }
 

@@ -116,10 +116,14 @@ impl ShmPath {
         if self.fork_guard.forked() {
             return None;
         }
-        let link = peer.link_now()?;
-        let outcome = batch::at_once(&link, target, work)?;
+        let mut used = None;
+        let outcome = peer.with_link_now(|link| {
+            let outcome = batch::at_once(link, target, work)?;
+            used = outcome.is_err().then(|| Arc::clone(link));
+            Some(outcome)
+        })?;
         Some(outcome.map_err(|trouble| {
-            peer.learn(&target.name, Some(&link), &trouble);
+            peer.learn(&target.name, used.as_ref(), &trouble);
             trouble.failure
         }))
     }
@@ -137,8 +141,8 @@ impl ShmPath {
     /// Bytes of the target's memory that are mapped here.
     #[must_use]
     pub fn mapped_bytes(&self, target: &Target) -> u64 {
-        let link = self.peer(target).and_then(|peer| peer.link_now());
-        link.map_or(0, |link| link.seen().mapped.bytes())
+        let peer = self.peer(target);
+        peer.and_then(|peer| peer.with_link_now(|link| Some(link.seen().mapped.bytes()))).unwrap_or(0)
     }
 
     fn link(&self, peer: &ShmPeer, case: Case<'_>, control: &Control<'_>) -> Result<Arc<Link>, Trouble> {

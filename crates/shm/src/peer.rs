@@ -61,10 +61,11 @@ impl ShmPeer {
         }
     }
 
-    /// The link, if there is one and nobody is changing that now.
-    pub(crate) fn link_now(&self) -> Option<Arc<Link>> {
+    /// What `with` makes of the link, if there is one and nobody is changing that now. Whoever would, waits meanwhile.
+    #[inline]
+    pub(crate) fn with_link_now<T>(&self, with: impl FnOnce(&Arc<Link>) -> Option<T>) -> Option<T> {
         match &*self.known.try_read()? {
-            Known::Link(link) => Some(Arc::clone(link)),
+            Known::Link(link) => with(link),
             _ => None,
         }
     }

@@ -86,7 +86,7 @@ impl<'a> Worker<'a> {
     ) -> Result<bool, Trouble> {
         let inside = entry.enter(batch.low, batch.high, self.link.version());
         self.look(batch)?;
-        let more = self.take(batch, most);
+        let more = self.take(&mut batch.next.lock(), most);
         let halt = self.go_on(batch, list)?;
         drop(inside);
         self.finish(halt, batch, entry, list)?;
@@ -96,15 +96,15 @@ impl<'a> Worker<'a> {
     /// The same for a batch that is one piece, if what the target has registered is known without a wait.
     pub(crate) fn only_piece(
         &mut self,
-        batch: &Batch<'a>,
+        batch: &mut Batch<'a>,
         entry: &PageEntry<'_>,
         list: &mut HeldCopy<'a>,
     ) -> Option<Result<(), Trouble>> {
         let inside = entry.enter(batch.low, batch.high, self.link.version());
         let seen = self.link.seen_now()?;
-        self.check(batch, &seen.view).ok()?;
+        self.check(0, &seen.view).ok()?;
         drop(seen);
-        let more = self.take(batch, u64::MAX);
+        let more = self.take(batch.next.get_mut(), u64::MAX);
         debug_assert!(!more, "the caller has seen to the number of entries");
         let halt = match self.go_on(batch, list) {
             Ok(Halt::Stale | Halt::Ask(_)) if !self.case.started => return None,
@@ -139,18 +139,20 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Looks at the target's regions as they are now, and checks what they have changed for.
+    /// Looks at the target's regions as they are now. If they have changed, checks the piece in hand and all that nobody has
+    /// taken yet.
     fn look(&mut self, batch: &Batch<'a>) -> Result<(), Trouble> {
         let seen = self.link.seen_at(self.link.version());
         let seen = seen.map_err(|bad| self.case.nonsense(&bad.to_string()))?;
         if self.checked == Some(seen.view.version()) {
             return Ok(());
         }
-        self.check(batch, &seen.view)
+        let first = if self.left > 0 { self.case.index } else { batch.next.lock().index };
+        self.check(first, &seen.view)
     }
 
-    /// Checks every remote range of the piece in hand, and those that nobody has taken yet.
-    fn check(&mut self, batch: &Batch<'a>, view: &View) -> Result<(), Trouble> {
+    /// Checks the remote range of every entry from `first` on.
+    fn check(&mut self, first: usize, view: &View) -> Result<(), Trouble> {
         if view.closed() {
             return Err(self.case.over());
         }
@@ -159,7 +161,6 @@ impl<'a> Worker<'a> {
             Opcode::Read => Want::Read,
             Opcode::Write => Want::Write,
         };
-        let first = if self.left > 0 { self.case.index } else { batch.next.lock().index };
         let (mut start, mut end) = (0, 0);
         for (index, entry) in work.entries.iter().enumerate().skip(first) {
             let inside =
@@ -172,6 +173,9 @@ impl<'a> Worker<'a> {
                 Err(Miss::Outside { .. }) if view.left_out() => {
                     return Err(Case { index, ..self.case }.not_listed());
                 }
+                Err(miss @ Miss::ReadOnly { .. }) => {
+                    return Err(Case { index, ..self.case }.barred(&miss.to_string()));
+                }
                 Err(miss) => return Err(Case { index, ..self.case }.refused(&miss.to_string())),
             }
         }
@@ -182,10 +186,9 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Takes what is next: `most` bytes, in as many entries as one system call copies. Whether there is more.
-    fn take(&mut self, batch: &Batch<'a>, most: u64) -> bool {
+    /// Takes what is `next`: `most` bytes, in as many entries as one system call copies. Whether there is more.
+    fn take(&mut self, next: &mut Place, most: u64) -> bool {
         let entries = self.case.work.entries;
-        let mut next = batch.next.lock();
         (self.case.index, self.offset) = (next.index, next.offset);
         let (mut room, mut pieces) = (most, MAX_PIECES);
         while let Some(entry) = entries.get(next.index) {

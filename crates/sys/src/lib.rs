@@ -5,11 +5,13 @@
 //!
 //! No call in here blocks, except those of [`poll`] and [`poller`], whose purpose it is. No thread is started.
 
+pub mod clock;
 pub mod copy;
 pub mod cross_memory;
 pub mod errno;
 pub mod fork_mark;
 pub mod host;
+pub mod huge_pages;
 pub mod iovec;
 pub mod life;
 pub mod local_socket;

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::io;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use rustix::thread::{gettid, sched_getaffinity};
 
 use crate::fork_mark::process_id;
@@ -58,6 +58,12 @@ pub fn on_first_thread() -> bool {
 /// Cores that the calling thread may run on; threads that it starts inherit them. 1 when the kernel does not say.
 pub fn usable_cores() -> usize {
     sched_getaffinity(None).map_or(1, |cores| cores.count() as usize)
+}
+
+/// Gives the calling thread the lowest priority, for good. That the kernel refuses does not matter.
+pub fn give_way() {
+    // On Linux this is the thread's own.
+    let _ = setpriority_process(None, 19);
 }
 
 /// The limit on open descriptors: `soft` holds now, and may be raised to `hard`. `None` is unlimited.

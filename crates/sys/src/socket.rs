@@ -209,6 +209,26 @@ pub fn set_buffer_sizes(fd: impl AsFd, send: Option<usize>, receive: Option<usiz
     Ok(())
 }
 
+/// Has the socket count as readable only once `bytes` have arrived, or its end (1 is the system's default). A receive
+/// still gives what is there. More than half the largest receive buffer is cut to that by the kernel.
+///
+/// # Errors
+/// `fd` is not a socket.
+pub fn set_receive_low_water(fd: impl AsFd, bytes: usize) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes.max(1)).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the option is one int, in a variable that lives through the call.
+    let answer = unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const bytes).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// The sizes of the kernel's send and receive buffers in bytes.
 ///
 /// # Errors

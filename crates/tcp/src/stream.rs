@@ -13,16 +13,23 @@ use moonrail_sys::{peek, socket};
 /// A connected, non-blocking socket.
 pub(crate) struct Stream {
     socket: TcpStream,
+    /// Bytes from which on it counts as readable.
+    low_water: usize,
 }
 
 impl Stream {
     pub(crate) fn new(socket: TcpStream) -> Self {
-        Self { socket }
+        Self { socket, low_water: 1 }
     }
 
     /// Hands as much of the list to the socket as it takes now.
     pub(crate) fn send(&mut self, list: &HeldIov<'_>) -> io::Result<usize> {
         list.send(&self.socket)
+    }
+
+    /// Hands as much as it takes now to the socket.
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        socket::try_send(&self.socket, bytes)
     }
 
     /// Takes what has arrived into the list; 0 is the end of the stream.
@@ -33,6 +40,14 @@ impl Stream {
     /// Takes what has arrived; 0 is the end of the stream.
     pub(crate) fn receive_bytes(&mut self, into: &mut [u8]) -> io::Result<usize> {
         socket::try_recv(&self.socket, into)
+    }
+
+    /// Lets a wait for something to receive last until `bytes` are there, or the end. A receive gives what is there all
+    /// the same.
+    pub(crate) fn wake_at(&mut self, bytes: usize) {
+        if bytes != self.low_water && socket::set_receive_low_water(&self.socket, bytes).is_ok() {
+            self.low_water = bytes;
+        }
     }
 
     /// Drops up to `count` bytes that have arrived.

@@ -118,6 +118,13 @@ impl Error {
         self
     }
 
+    /// With another answer to whether the call may be repeated.
+    #[must_use]
+    pub fn with_retry(mut self, retry: Retry) -> Self {
+        Arc::make_mut(&mut self.0).retry = retry;
+        self
+    }
+
     /// What went wrong.
     #[must_use]
     pub fn code(&self) -> Code {

@@ -287,5 +287,6 @@ def test_the_adapter_does_not_pass_over_an_engine_that_is_broken(installed: Inst
     installed.write("mooncake/engine.py", "raise ImportError('libibverbs.so.1: cannot open shared object file')")
     done = serve_in(installed)
     assert done.returncode == 1
-    assert "CapabilityError: mooncake.engine cannot be imported: libibverbs.so.1" in done.stderr
+    assert "mooncake.engine cannot be imported: libibverbs.so.1" in done.stderr
+    assert "CapabilityError: MISSING_CAPABILITY" in done.stderr
     assert "moonrail doctor" in done.stderr

@@ -91,6 +91,7 @@ def test_fixes_and_checks_run(records: list[Record], tmp_path: Path) -> None:
         program = [sys.executable, str(file)] if language == "python" else ["sh", "-eu", str(file)]
         started.append((name, program))
     assert len(started) > 40
+    failed = []
     # A few at a time: each is a process that mostly waits for its imports.
     for at in range(0, len(started), 4):
         running = [
@@ -113,7 +114,9 @@ def test_fixes_and_checks_run(records: list[Record], tmp_path: Path) -> None:
                 said, _ = process.communicate(timeout=SNIPPET_S)
             finally:
                 process.kill()
-            assert process.returncode == 0, f"{name}:\n{said}"
+            if process.returncode != 0:
+                failed.append(f"{name}:\n{said}")
+    assert not failed, "\n".join(failed)
 
 
 # Errors as they really read
@@ -127,8 +130,7 @@ def message(call: Any, *arguments: Any, **named: Any) -> str:
 
 def test_every_exception_of_the_typed_api_ends_in_its_command() -> None:
     with moonrail.Engine("127.0.0.1") as engine, moonrail.Engine("127.0.0.1") as target:
-        target.allocate(4096, name="kv")
-        page = engine.allocate(64)
+        pool, page = target.allocate(4096, name="kv"), engine.allocate(64)
         peer = engine.connect(target.name)
         provoked = {
             "REMOTE_NOT_REGISTERED": message(peer.write, page, moonrail.RemoteRange(peer.name, 4096, 64)),
@@ -137,7 +139,7 @@ def test_every_exception_of_the_typed_api_ends_in_its_command() -> None:
             "INVALID_ARGUMENT": message(engine.register, (0, 4096)),
             "ADDRESS_OVERLAPPED": message(engine.register, page),
             "PEER_UNREACHABLE": message(engine.connect, "127.0.0.1:1"),
-            "BAD_PEER_NAME": message(engine.connect, "nowhere"),
+            "BAD_PEER_NAME": message(engine.connect, "127.0.0.1:70000"),
             "NAME_RESOLUTION": message(engine.connect, "no-such-host.invalid:15001"),
             "LISTEN_FAILED": message(moonrail.Engine, target.name),
             "UNKNOWN_PROTOCOL": message(moonrail.Engine, "127.0.0.1", metadata="etcd://127.0.0.1:1"),
@@ -145,6 +147,7 @@ def test_every_exception_of_the_typed_api_ends_in_its_command() -> None:
             "RESOURCE_LIMIT": message(engine.allocate, 1 << 60),
         }
         kept = target.name
+        pool.close()
     provoked["NOT_INITIALIZED"] = message(engine.connect, kept)
     for code, text in provoked.items():
         assert text.endswith(f"[moonrail explain {code}]"), text
@@ -206,7 +209,7 @@ def test_a_message_keeps_its_text_when_it_is_pickled() -> None:
     import pickle
 
     with moonrail.Engine("127.0.0.1") as engine, pytest.raises(moonrail.MoonrailError) as caught:
-        engine.connect("nowhere")
+        engine.connect("127.0.0.1:70000")
     copy = pickle.loads(pickle.dumps(caught.value))
     assert str(copy) == str(caught.value)
     assert copy.code == "BAD_PEER_NAME"

@@ -117,6 +117,18 @@ def test_probe_and_report(typed: moonrail.Engine, peer: PeerProcess) -> None:
         assert "rdma" in fallen.report().fallbacks[0]
 
 
+def test_paths_are_an_engine_s_own(peer: PeerProcess) -> None:
+    with moonrail.Engine("127.0.0.1", paths="tcp") as one, moonrail.Engine("127.0.0.1", paths="shm,tcp") as other:
+        assert (one.report().paths, other.report().paths) == (["tcp"], ["shm", "tcp"])
+        for engine, path in ((one, "tcp"), (other, "shm")):
+            far = engine.connect(peer.name)
+            assert far.path == path
+            with engine.allocate(16) as mine:
+                mine.view[:] = f"moved by {path}".encode().ljust(16)
+                far.write(mine, far.buffer("pool")[:16])
+            assert peer.read(0, 16) == f"moved by {path}".encode().ljust(16)
+
+
 def error_of(call: Any, *arguments: Any, **options: Any) -> moonrail.MoonrailError:
     with pytest.raises(moonrail.MoonrailError) as caught:
         call(*arguments, **options)
@@ -249,6 +261,8 @@ def test_starting(peer: PeerProcess) -> None:
     assert isinstance(error_of(moonrail.Engine, peer.name), moonrail.StartError), "the port is taken"
     for options in (
         {"lanes_per_peer": 0},
+        {"paths": "shm"},
+        {"paths": "tcp,rdma"},
         {"ports": (0, 5)},
         {"ports": (20, 10)},
         {"listen": "nowhere"},

@@ -149,7 +149,7 @@ mod tests {
         assert!(!shadow.settle());
         assert!(shadow.compare(0, &actual, 3).is_ok());
         actual[500..530].copy_from_slice(&bytes[..30]);
-        let wrong = shadow.compare(0, &actual, 3).expect_err("they came late");
+        let wrong = shadow.compare(0, &actual, 3).expect_err("it differs");
         assert!(wrong.to_string().contains("byte 0 of transfer 1 of schedule 3"), "{wrong}");
     }
 

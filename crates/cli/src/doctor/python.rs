@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use moonrail::compat::methods;
+use moonrail_reference::Reference;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -49,7 +50,7 @@ pub(crate) fn examine(python: Option<&Path>) -> Environment {
         Some(path) => path.to_owned(),
         None => std::env::var_os(INTERPRETER).map_or_else(|| "python3".into(), PathBuf::from),
     };
-    ask(&program).unwrap_or_else(|why| {
+    let mut environment = ask(&program).unwrap_or_else(|why| {
         let what = format!("the Python environment could not be looked at with {}: {why}", program.display());
         let finding = if asked_for {
             Finding::problem("python.interpreter", what, "give another --python")
@@ -57,7 +58,17 @@ pub(crate) fn examine(python: Option<&Path>) -> Environment {
             Finding::note("python.interpreter", what).with_fix("name the interpreter with --python")
         };
         Environment { facts: None, findings: vec![finding] }
-    })
+    });
+    environment.findings.iter_mut().for_each(name_the_record);
+    environment
+}
+
+/// Of a finding that quotes an error: the record of the error reference that explains it.
+fn name_the_record(finding: &mut Finding) {
+    let quoted = finding.more.get("raises").and_then(Value::as_str).unwrap_or_default();
+    if let Some(record) = Reference::shared().about(quoted).first().filter(|_| !quoted.is_empty()) {
+        finding.more.insert("record".to_owned(), json!(record.id));
+    }
 }
 
 fn ask(program: &Path) -> Result<Environment, String> {

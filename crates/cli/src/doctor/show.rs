@@ -16,6 +16,9 @@ pub(crate) fn findings(findings: &[Finding], out: &mut Output) -> Result<(), Fai
             if let Some(fix) = &finding.fix {
                 out.line(format_args!("{:<31} fix: {fix}", ""))?;
             }
+            if let Some(record) = finding.more.get("record").and_then(serde_json::Value::as_str) {
+                out.line(format_args!("{:<31} more: moonrail explain {record}", ""))?;
+            }
         }
     }
     Ok(())

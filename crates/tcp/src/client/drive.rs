@@ -11,31 +11,37 @@ use moonrail_sys::poll::{Interest, wait};
 use moonrail_transport::{Code, Control, Failure, Stage, Stop, Target, WAIT_SLICE, Work};
 use moonrail_wire::data::DataVersion;
 
-use super::exchange::{Exchange, Received};
+use super::exchange::{Exchange, NO_TOKEN, PERMISSION, Received};
 use super::failure::{self, Reached};
 use super::lane::Lane;
 use super::pipelined::Pipelined;
-use super::rail::RailExchange;
+use super::rail::{Part, RailExchange};
 use super::receive::Incoming;
 use super::send::Outgoing;
 
+/// What it can mean that no token fits.
+const NO_TOKEN_FITS: &str = "the region there is only for those with a token, and none that this engine has presented covers \
+                             the call: there is none of this run of the peer, or it has expired, is for another region, or \
+                             does not allow this";
 /// How long a call that was stopped or refused waits for the peer to say that nothing more of it will land.
 const CONFIRMED: Duration = Duration::from_millis(300);
 /// The same for one whose deadline has passed already.
 const CONFIRMED_LATE: Duration = Duration::from_millis(50);
 
-/// Carries out `work` on `lane`, as rail if the lane speaks it, else in data protocol v2.
+/// Carries out `work` on `lane`: as rail if the lane speaks it, and then perhaps only a part of it; else in data
+/// protocol v2.
 pub(super) fn run(
     lane: &mut Lane,
     target: &Target,
     work: &Work<'_>,
     control: &Control<'_>,
+    part: Option<Part>,
 ) -> Result<(), Failure> {
     let Some(mut rail) = lane.rail.take() else {
         let mut exchange = Pipelined::new(Outgoing::new(work, DataVersion::V2), Incoming::new(work));
         return drive(lane, target, work, control, &mut exchange);
     };
-    let outcome = drive(lane, target, work, control, &mut RailExchange::new(work, &mut rail));
+    let outcome = drive(lane, target, work, control, &mut RailExchange::new(work, &mut rail, part));
     lane.rail = Some(rail);
     outcome
 }
@@ -104,7 +110,7 @@ fn pump(
                 Ok(_) => moved = true,
                 Err(error) if is_transient(&error) => {}
                 Err(error) if is_fault(&error) => {
-                    let (index, applied) = (exchange.sending_index(), exchange.next_index());
+                    let (index, applied) = (exchange.sending_index(), applied(exchange));
                     let here = Reached { index, applied, untouched: false };
                     return Err(failure::fault(target, work, here).into());
                 }
@@ -123,6 +129,7 @@ fn pump(
             Ok(Received::Some) => moved = true,
             Ok(Received::End) => return Err(failure::gone(target, work, here(), send_error.as_ref()).into()),
             Ok(Received::Refused(code)) => return Err(Ending::Refused(code)),
+            Ok(Received::KeyRequired) => return Err(failure::key_required(target, work, here()).into()),
             Ok(Received::Restarted) => return Err(failure::restarted(target, work, here()).into()),
             Ok(Received::Malformed(bytes)) => return Err(malformed(target, work, here(), bytes).into()),
             Err(error) if is_transient(&error) => {}
@@ -140,7 +147,8 @@ fn pump(
             continue;
         }
         let began = *looking.get_or_insert(now);
-        if slept.is_zero() && exchange.sent_all() && now.duration_since(began) < lane.spin.budget() {
+        let may_look = slept.is_zero() && exchange.sent_all() && exchange.nearly_done();
+        if may_look && now.duration_since(began) < lane.spin.budget() {
             // The peer may need this very core.
             std::thread::yield_now();
             continue;
@@ -154,6 +162,7 @@ fn pump(
         };
         let want_write = send_error.is_none() && !exchange.sent_all() && exchange.may_send();
         let interest = if want_write { Interest::Both } else { Interest::Read };
+        lane.stream.wake_at(exchange.worth_waking());
         wait(lane.as_fd(), interest, Some(slice))
             .map_err(|error| failure::gone(target, work, here(), Some(&error)))?;
         slept += now.elapsed();
@@ -163,13 +172,16 @@ fn pump(
 /// Sends and receives what is left of a cancelled exchange; true once nothing is owed any more.
 fn settle(lane: &mut Lane, work: &Work<'_>, exchange: &mut impl Exchange, patience: Duration) -> bool {
     let until = Instant::now() + patience;
+    lane.stream.wake_at(1);
+    // What the peer said before it closed can still be read.
+    let mut broken = false;
     loop {
         let mut moved = false;
-        if !exchange.sent_all() {
+        if !broken && !exchange.sent_all() {
             match exchange.send(&mut lane.stream) {
                 Ok(_) => moved = true,
                 Err(error) if is_transient(&error) => {}
-                Err(_) => return false,
+                Err(_) => broken = true,
             }
         }
         match exchange.receive(&mut lane.stream) {
@@ -183,7 +195,7 @@ fn settle(lane: &mut Lane, work: &Work<'_>, exchange: &mut impl Exchange, patien
         if moved {
             continue;
         }
-        let interest = if exchange.sent_all() { Interest::Read } else { Interest::Both };
+        let interest = if broken || exchange.sent_all() { Interest::Read } else { Interest::Both };
         let revoked = work.holds.any_revoked();
         if revoked || wait(lane.as_fd(), interest, Some(left.min(WAIT_SLICE))).is_err() {
             return false;
@@ -201,8 +213,13 @@ fn learn(lane: &mut Lane, looked: bool, slept: Duration) {
 }
 
 fn reached(exchange: &impl Exchange) -> Reached {
-    let (index, applied) = (exchange.failing_index(), exchange.next_index());
+    let (index, applied) = (exchange.failing_index(), applied(exchange));
     Reached { index, applied, untouched: exchange.untouched() }
+}
+
+/// Entries of the whole batch that are known to be applied; only an exchange of all entries can tell.
+fn applied(exchange: &impl Exchange) -> Option<usize> {
+    exchange.whole().then(|| exchange.next_index())
 }
 
 pub(super) fn is_transient(error: &io::Error) -> bool {
@@ -214,11 +231,19 @@ pub(super) fn is_fault(error: &io::Error) -> bool {
 }
 
 fn refused(target: &Target, work: &Work<'_>, here: Reached, code: u32) -> Failure {
-    let message = format!(
-        "the peer refused the request with status {code}: the range is not inside one buffer that it has registered now \
-         (it may have unregistered it)"
-    );
-    failure::failed(target, work, here, Code::RemoteRefused, Stage::Acknowledge, message)
+    let (kind, message) = if code == NO_TOKEN {
+        (Code::TokenRefused, NO_TOKEN_FITS.to_owned())
+    } else if code == PERMISSION {
+        let message = "the peer refused the write: the region there was registered to be read only";
+        (Code::PermissionDenied, message.to_owned())
+    } else {
+        let message = format!(
+            "the peer refused the request with status {code}: the range is not inside one buffer that it has registered \
+             now (it may have unregistered it)"
+        );
+        (Code::RemoteRefused, message)
+    };
+    failure::failed(target, work, here, kind, Stage::Acknowledge, message)
 }
 
 fn malformed(target: &Target, work: &Work<'_>, here: Reached, bytes: [u8; 8]) -> Failure {

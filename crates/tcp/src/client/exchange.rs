@@ -8,6 +8,11 @@ use moonrail_wire::data::STATUS_LEN;
 
 use crate::stream::Stream;
 
+/// The code of a refusal for want of permission.
+pub(super) const PERMISSION: u32 = 5;
+/// The code of a refusal for want of a token.
+pub(super) const NO_TOKEN: u32 = 6;
+
 /// What one attempt to receive gave.
 pub(super) enum Received {
     /// The socket had nothing.
@@ -22,6 +27,8 @@ pub(super) enum Received {
     Refused(u32),
     /// The peer is another process than the one meant; nothing was looked at.
     Restarted,
+    /// The peer wants a shared key; nothing was looked at.
+    KeyRequired,
     /// Where the answer to the entry at `next_index` belongs stand these bytes.
     Malformed([u8; STATUS_LEN]),
 }
@@ -42,9 +49,21 @@ pub(super) trait Exchange {
     }
     /// No byte of the batch can have reached the peer's memory, as far as is known now.
     fn untouched(&self) -> bool;
+    /// Whether the exchange is of all entries of the batch.
+    fn whole(&self) -> bool {
+        true
+    }
     /// Nothing is owed in either direction: the lane can serve the next call, however this one ended.
     fn in_step(&self) -> bool {
         false
+    }
+    /// Bytes that are worth waking up for while waiting, at least 1. Never more than what must come by itself.
+    fn worth_waking(&self) -> usize {
+        1
+    }
+    /// Whether what is awaited is little enough to look for it before sleeping.
+    fn nearly_done(&self) -> bool {
+        true
     }
     /// Ends the batch early but in order: from now on only what was begun is sent, and [`Received::Finished`] comes
     /// once the peer has said what became of all that it was sent. False: it cannot be, the lane must be reset.

@@ -13,15 +13,15 @@ const LETS_GO: Duration = Duration::from_millis(100);
 pub(super) struct Reached {
     /// The entry that the failure is about.
     pub index: usize,
-    /// Entries known to be applied: all before this one.
-    pub applied: usize,
+    /// Entries known to be applied: all before this one. `None` where it is not known of the batch as a whole.
+    pub applied: Option<usize>,
     /// No byte of the batch can have reached the peer's memory.
     pub untouched: bool,
 }
 
 impl Reached {
     /// Nothing was sent yet.
-    pub(super) const NOTHING: Reached = Reached { index: 0, applied: 0, untouched: true };
+    pub(super) const NOTHING: Reached = Reached { index: 0, applied: Some(0), untouched: true };
 }
 
 /// The failure of an exchange. Reads leave the peer untouched, so they may always be repeated.
@@ -35,7 +35,14 @@ pub(super) fn failed(
 ) -> Failure {
     let untouched = reached.untouched || work.opcode == Opcode::Read;
     let retry = match code {
-        Code::RemoteRefused | Code::MemoryFault | Code::ProtocolError => Retry::AfterFix,
+        Code::RemoteRefused
+        | Code::MemoryFault
+        | Code::ProtocolError
+        | Code::PermissionDenied
+        | Code::TokenRefused
+        | Code::KeyRequired
+        | Code::KeyRefused
+        | Code::PeerUnproven => Retry::AfterFix,
         _ if untouched => Retry::Safe,
         _ => Retry::Unsafe,
     };
@@ -51,15 +58,19 @@ pub(super) fn failed(
     });
     let mut error = Error::new(code, stage, retry, format!("{message}{what}")).with_peer(&target.name);
     if work.entries.len() > 1 {
-        error = error.with_index(reached.index).with_note(format_args!(
-            "{} of {} descriptors are known to be applied",
-            reached.applied,
-            work.entries.len()
-        ));
+        error = error.with_index(reached.index);
+        if let Some(count) = reached.applied {
+            error = error.with_note(applied(count, work));
+        }
     }
     let stale =
         matches!(code, Code::PeerUnreachable | Code::PeerGone | Code::PeerTimeout | Code::RemoteRefused);
     Failure { error, untouched, stale }
+}
+
+/// The note on how much of the batch is applied for certain.
+pub(super) fn applied(count: usize, work: &Work<'_>) -> String {
+    format!("{count} of {} descriptors are known to be applied", work.entries.len())
 }
 
 /// A connection that ended in the middle: `cause` is `None` for an end of file.
@@ -77,7 +88,18 @@ pub(super) fn restarted(target: &Target, work: &Work<'_>, reached: Reached) -> F
         endpoint(target)
     );
     let mut failure = failed(target, work, reached, Code::PeerGone, Stage::Connect, message);
-    failure.untouched = reached.applied == 0;
+    failure.untouched |= reached.applied == Some(0);
+    failure
+}
+
+/// The peer admits only who proves a shared key. It looked at nothing.
+pub(super) fn key_required(target: &Target, work: &Work<'_>, reached: Reached) -> Failure {
+    let message = format!(
+        "the peer at {} admits only engines with its shared key, and this one has none (MOONRAIL_KEY_FILE)",
+        endpoint(target)
+    );
+    let mut failure = failed(target, work, reached, Code::KeyRequired, Stage::Connect, message);
+    failure.untouched = true;
     failure
 }
 

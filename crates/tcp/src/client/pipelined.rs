@@ -7,6 +7,10 @@ use super::receive::Incoming;
 use super::send::Outgoing;
 use crate::stream::Stream;
 
+/// Answers that may be awaited while looking for them. With more, each look would get in the way of a peer that answers
+/// one by one.
+const NEARLY_DONE: usize = 4;
+
 /// A batch in data protocol v2, or the reads of v1.
 pub(super) struct Pipelined<'a> {
     outgoing: Outgoing<'a>,
@@ -35,6 +39,14 @@ impl Exchange for Pipelined<'_> {
 
     fn next_index(&self) -> usize {
         self.incoming.next_index()
+    }
+
+    fn worth_waking(&self) -> usize {
+        self.incoming.worth_waking(self.outgoing.index())
+    }
+
+    fn nearly_done(&self) -> bool {
+        self.outgoing.index() - self.incoming.next_index() <= NEARLY_DONE
     }
 
     fn untouched(&self) -> bool {

@@ -4,10 +4,12 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
 
+use moonrail_access::AccessControl;
 use moonrail_transport::{Code, Control, Dialect, Failure, Retry, Stage, Target, WAIT_SLICE, Work};
 use parking_lot::{Condvar, Mutex};
 
 use super::failure::{self, Reached};
+use super::growth::Growth;
 use super::lane::Lane;
 
 /// What a v1 server does with the connection after a request.
@@ -25,8 +27,10 @@ pub(super) enum ClosingRule {
 /// Up to `max` lanes to one data endpoint.
 pub(super) struct Pool {
     max: usize,
+    access: Option<Arc<AccessControl>>,
     state: Mutex<State>,
     freed: Condvar,
+    growth: Mutex<Growth>,
 }
 
 #[derive(Default)]
@@ -45,8 +49,9 @@ struct State {
 }
 
 impl Pool {
-    pub(super) fn new(max: usize) -> Self {
-        Self { max, state: Mutex::default(), freed: Condvar::new() }
+    pub(super) fn new(max: usize, access: Option<Arc<AccessControl>>) -> Self {
+        let growth = Mutex::new(Growth::new(bulk_limit(max)));
+        Self { max, access, state: Mutex::default(), freed: Condvar::new(), growth }
     }
 
     /// Takes a lane: an idle one that still lives, else a new one, else the next that is given back.
@@ -63,7 +68,7 @@ impl Pool {
         let mut state = self.state.lock();
         let silences = state.silences;
         loop {
-            if !bulk || state.bulk < self.bulk_limit() {
+            if !bulk || state.bulk < bulk_limit(self.max) {
                 if let Some(lane) = pop_usable(&mut state) {
                     state.bulk += usize::from(bulk);
                     return Ok(self.lend(lane, target, bulk));
@@ -94,7 +99,7 @@ impl Pool {
             self.freed.wait_for(&mut state, WAIT_SLICE.min(control.deadline.map_or(WAIT_SLICE, |d| d - now)));
         }
         drop(state);
-        match Lane::connect(target, work, control) {
+        match Lane::open(target, work, control, self.access.as_deref()) {
             Ok(lane) => Ok(self.lend(lane, target, bulk)),
             Err(failure) => {
                 self.give_back(None, bulk, None);
@@ -107,6 +112,38 @@ impl Pool {
     pub(super) fn is_silent(&self) {
         self.state.lock().silences += 1;
         self.freed.notify_all();
+    }
+
+    /// A further lane for a bulk batch that has one already, if there is one free or to be opened now.
+    pub(super) fn acquire_another(
+        self: &Arc<Self>,
+        target: &Target,
+        work: &Work<'_>,
+        control: &Control<'_>,
+    ) -> Option<Lent> {
+        let mut state = self.state.lock();
+        if state.bulk >= bulk_limit(self.max) {
+            return None;
+        }
+        let idle = pop_usable(&mut state);
+        if idle.is_none() && state.open >= self.max {
+            return None;
+        }
+        state.open += usize::from(idle.is_none());
+        state.bulk += 1;
+        drop(state);
+        match idle.map_or_else(|| Lane::open(target, work, control, self.access.as_deref()), Ok) {
+            Ok(lane) => Some(self.lend(lane, target, true)),
+            Err(_) => {
+                self.give_back(None, true, None);
+                None
+            }
+        }
+    }
+
+    /// What decides over how many lanes large transfers to this peer are striped.
+    pub(super) fn growth(&self) -> &Mutex<Growth> {
+        &self.growth
     }
 
     /// How this peer treats a v1 connection after a request, once learnt.
@@ -130,10 +167,6 @@ impl Pool {
         self.shed_idle();
     }
 
-    fn bulk_limit(&self) -> usize {
-        if self.max > 1 { self.max - 1 } else { 1 }
-    }
-
     fn lend(self: &Arc<Self>, mut lane: Lane, target: &Target, bulk: bool) -> Lent {
         lane.generation = lane.generation.max(target.generation);
         Lent { pool: Arc::clone(self), lane: Some(lane), bulk, keep: false }
@@ -152,6 +185,11 @@ impl Pool {
         drop(state);
         self.freed.notify_one();
     }
+}
+
+/// Bulk batches never take the last lane of several.
+fn bulk_limit(max: usize) -> usize {
+    max.saturating_sub(1).max(1)
 }
 
 fn pop_usable(state: &mut State) -> Option<Lane> {

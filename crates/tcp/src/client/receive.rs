@@ -14,6 +14,10 @@ const ANSWERS_PER_CALL: usize = 512;
 /// Payload asked for in one system call.
 const BYTES_PER_CALL: u64 = 4 << 20;
 
+/// Answers, and bytes, that one wake-up may wait for.
+const WAKING_ANSWERS: usize = 256;
+const WAKING_BYTES: u64 = 256 << 10;
+
 /// A cursor over the batch's answers.
 pub(super) struct Incoming<'a> {
     work: &'a Work<'a>,
@@ -58,6 +62,21 @@ impl<'a> Incoming<'a> {
     /// The first entry not known to be applied.
     pub(super) fn next_index(&self) -> usize {
         self.index
+    }
+
+    /// Bytes that are worth waking up for when the entries before `sent` are sent: each answer wakes this thread at the
+    /// peer's cost, and a genuine peer answers every request by itself.
+    pub(super) fn worth_waking(&self, sent: usize) -> usize {
+        let payload = self.work.opcode == Opcode::Read;
+        let mut bytes = 0;
+        let entries = self.work.entries[self.index..sent.clamp(self.index, self.end)].iter();
+        for entry in entries.filter(|entry| entry.len > 0).take(WAKING_ANSWERS) {
+            bytes += self.status_len + if payload { entry.len } else { 0 };
+            if bytes > WAKING_BYTES {
+                break;
+            }
+        }
+        bytes.saturating_sub(self.offset).clamp(1, WAKING_BYTES) as usize
     }
 
     /// Takes what one system call gives.

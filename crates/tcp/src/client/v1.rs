@@ -91,7 +91,7 @@ fn on_one_connection(
     }
     // Nothing that was sent is known to be applied before the read behind it is answered.
     send_writes(&mut lane, target, work, control, &mut outgoing, 0)?;
-    let reached = Reached { index: 0, applied: 0, untouched: false };
+    let reached = Reached { index: 0, applied: Some(0), untouched: false };
     let Some(last) = work.entries.iter().rfind(|entry| entry.len > 0) else { return Ok(()) };
     let header = read_header(last.remote + (last.len - 1));
     let confirmed = match send_all(&mut lane, &header, target, work, reached, control)? {
@@ -131,7 +131,7 @@ fn one_connection_each(
             drive(&mut lane, target, work, control, &mut Pipelined::new(outgoing, incoming))?;
             continue;
         }
-        let reached = Reached { index, applied: index, untouched: false };
+        let reached = Reached { index, applied: Some(index), untouched: false };
         send_writes(&mut lane, target, work, control, &mut outgoing, index)?;
         let answered = receive_byte(&mut lane, target, work, reached, control)
             .inspect_err(|_| pool.learn_rule(ClosingRule::Unknown))?;
@@ -165,7 +165,8 @@ fn send_writes(
 ) -> Result<(), Failure> {
     let mut clock = Progress::new();
     while !outgoing.done() {
-        let reached = Reached { index: outgoing.index(), applied, untouched: !outgoing.started() };
+        let reached =
+            Reached { index: outgoing.index(), applied: Some(applied), untouched: !outgoing.started() };
         match outgoing.send(&mut lane.stream) {
             Ok(_) => clock.moved(),
             Err(error) if is_transient(&error) => {
@@ -252,7 +253,7 @@ impl Progress {
 
     fn wait(
         &mut self,
-        lane: &Lane,
+        lane: &mut Lane,
         interest: Interest,
         target: &Target,
         work: &Work<'_>,
@@ -270,6 +271,7 @@ impl Progress {
         let Some(slice) = control.slice(now, self.last + control.progress) else {
             return Err(failure::stalled(target, work, reached, (now - self.last).as_secs_f64()));
         };
+        lane.stream.wake_at(1);
         wait(lane.as_fd(), interest, Some(slice))
             .map(drop)
             .map_err(|error| failure::gone(target, work, reached, Some(&error)))

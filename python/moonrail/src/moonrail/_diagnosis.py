@@ -33,6 +33,12 @@ class Cause:
     peer: str | None = None
     index: int | None = None
 
+    @property
+    def told(self) -> str:
+        """The text with the code, which the engine's own texts have already."""
+        hint = f"[moonrail explain {self.code}]"
+        return self.text if hint in self.text else f"{self.code}: {self.text} {hint}"
+
     def at(self, index: int) -> Cause:
         """The same, of one entry of a batch."""
         return replace(self, index=index)

@@ -18,8 +18,13 @@ class Options(TypedDict):
     call_timeout: float | None
     unregister_timeout: float | None
     lanes_per_peer: int | None
+    paths: str | None
+    huge_pages: bool | None
     cluster_id: str | None
     refuse_v1: bool | None
+    key_file: str | None
+    key: str | None
+    allow: str | None
 
 @final
 class Core:
@@ -30,7 +35,9 @@ class Core:
     def rpc_port(self) -> int: ...
     @property
     def epoch(self) -> int: ...
-    def register(self, addr: int, nbytes: int, name: str | None, readonly: bool) -> None: ...
+    def register(self, addr: int, nbytes: int, name: str | None, readonly: bool, guarded: bool) -> None: ...
+    def token(self, addr: int, read: bool, write: bool, valid_for: float | None) -> str: ...
+    def present(self, token: str) -> None: ...
     def unregister(self, addr: int) -> None: ...
     def transfer(
         self,
@@ -84,7 +91,15 @@ class Pinned:
     def release(self) -> None: ...
 
 class Memory:
-    def __new__(cls, core: Core, nbytes: int, name: str | None = None, huge_pages: bool = False) -> Any: ...
+    def __new__(
+        cls,
+        core: Core,
+        nbytes: int,
+        name: str | None = None,
+        huge_pages: bool = False,
+        readonly: bool = False,
+        guarded: bool = False,
+    ) -> Any: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     @property
     def addr(self) -> int: ...

@@ -12,6 +12,7 @@ from typing import Any
 from ._codes import CLASSES
 
 __all__ = [
+    "AccessError",
     "CancelledError",
     "CapabilityError",
     "DeadlineError",
@@ -66,7 +67,9 @@ class MoonrailError(Exception):
     ) -> None:
         if f"[moonrail explain {code}]" not in message:
             # Raised by this package's Python; the engine's own say all of it already.
-            message = f"{code} ({stage}, retry {retry}): {message} [moonrail explain {code}]"
+            where = f" peer {peer}" if peer is not None else ""
+            where += f" descriptor {index}" if index is not None else ""
+            message = f"{code}{where} ({stage}, retry {retry}): {message} [moonrail explain {code}]"
         super().__init__(message)
         self.code = code
         self.peer = peer
@@ -119,7 +122,7 @@ class LocalRangeError(TransferError):
 
 
 class RemoteRangeError(TransferError):
-    """The peer has no such memory, or refused: REMOTE_NOT_REGISTERED, REMOTE_REFUSED."""
+    """The peer has no such memory, or refused: REMOTE_NOT_REGISTERED, REMOTE_REFUSED, PERMISSION_DENIED, TOKEN_REFUSED."""
 
 
 class PeerError(TransferError):
@@ -140,6 +143,10 @@ class PeerTimeoutError(PeerError, TimeoutError):
 
 class PeerProtocolError(PeerError):
     """The peer answered what its protocol does not allow, or speaks another: PROTOCOL_ERROR, UNSUPPORTED_PEER."""
+
+
+class AccessError(PeerError, PermissionError):
+    """One side does not admit the other: KEY_REQUIRED, KEY_REFUSED, PEER_UNPROVEN."""
 
 
 class DeadlineError(TransferError, TimeoutError):

@@ -321,7 +321,7 @@ class TransferEngine:
         """The one place where a failure is logged, and raised or returned."""
         text = f"{what}: {cause.text}"
         if self._logs:
-            logger.error("%s (%s): %s failed with %d: %s", self.session_id, self.release, what, code, cause.text)
+            logger.error("%s (%s): %s failed with %d: %s", self.session_id, self.release, what, code, cause.told)
         if raises or self._failures == "raise":
             raise self._error(text, code, cause)
         return code

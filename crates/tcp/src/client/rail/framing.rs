@@ -36,7 +36,7 @@ impl Sending {
 }
 
 impl RailExchange<'_> {
-    /// Frames the next pieces of the batch, up to [`PIECES`] and [`SAFE_PAYLOAD`].
+    /// Frames the next pieces, up to [`PIECES`] and [`SAFE_PAYLOAD`].
     pub(super) fn frame_next(&mut self) {
         let mut head = self.begin_frame();
         let at = head.len();
@@ -44,11 +44,12 @@ impl RailExchange<'_> {
         let begin = self.next;
         let Position { mut index, mut offset } = begin;
         let (mut count, mut payload) = (0usize, 0u64);
+        let most = SAFE_PAYLOAD.min(self.to_frame);
         let mut first = Range { addr: 0, len: 0 };
         for entry in &self.work.entries[index..] {
-            let len = (entry.len - offset).min(SAFE_PAYLOAD - payload);
+            let len = (entry.len - offset).min(most - payload);
             if len > 0 {
-                if count == PIECES || payload == SAFE_PAYLOAD {
+                if count == PIECES {
                     break;
                 }
                 let range = Range { addr: entry.remote + offset, len };
@@ -70,11 +71,12 @@ impl RailExchange<'_> {
             offset = 0;
         }
         self.next = Position { index, offset };
+        self.to_frame -= payload;
         let kind = match self.work.opcode {
             Opcode::Read => RequestKind::Read,
             Opcode::Write => RequestKind::Write,
         };
-        let id = self.take_id();
+        let id = self.state.take_id();
         let request = Request { kind, count: count as u32, id, payload, epoch: self.state.epoch, first };
         head[at..at + REQUEST_LEN].copy_from_slice(&request.encode());
         let run = Run { index: begin.index, offset: begin.offset, left: payload };
@@ -91,7 +93,7 @@ impl RailExchange<'_> {
         }
         self.cancelling = Cancelling::Asked;
         let mut head = self.begin_frame();
-        let id = self.take_id();
+        let id = self.state.take_id();
         head.extend_from_slice(&Cancel { id, from: self.first_id, epoch: self.state.epoch }.encode());
         let run = Run { index: self.next.index, offset: 0, left: 0 };
         self.sending = Some(Sending { head, head_sent: 0, payload: run });
@@ -108,12 +110,6 @@ impl RailExchange<'_> {
             self.state.hello = Hello::Sent;
         }
         head
-    }
-
-    fn take_id(&mut self) -> u64 {
-        let id = self.state.next_id;
-        self.state.next_id += 1;
-        id
     }
 
     pub(super) fn gather_and_send(&mut self, sending: &Sending, stream: &mut Stream) -> io::Result<usize> {

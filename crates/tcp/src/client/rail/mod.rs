@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use moonrail_memory::io::IovStorage;
-use moonrail_transport::{Opcode, Work};
+use moonrail_transport::Work;
 use moonrail_wire::rail::{ANSWER_LEN, AnswerKind, CANCEL, WELCOME_LEN};
 
 use self::framing::Sending;
@@ -77,8 +77,13 @@ enum Cancelling {
 pub(super) struct RailExchange<'a> {
     work: &'a Work<'a>,
     state: &'a mut LaneState,
-    /// The next byte of the batch to be framed.
+    /// The next byte of the batch to be framed, and how many are left.
     next: Position,
+    to_frame: u64,
+    /// Whether this is the whole batch.
+    whole: bool,
+    /// The target looked at nothing.
+    turned_away: bool,
     sending: Option<Sending>,
     started: bool,
     waiting: VecDeque<Frame>,
@@ -109,10 +114,17 @@ struct Blamed {
 }
 
 /// A place in the batch: entry and byte.
-#[derive(Clone, Copy)]
-struct Position {
-    index: usize,
-    offset: u64,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Position {
+    pub index: usize,
+    pub offset: u64,
+}
+
+/// Bytes of a batch that go over one lane.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    pub begin: Position,
+    pub bytes: u64,
 }
 
 // The welcome is received where an answer's head is.
@@ -130,17 +142,49 @@ impl LaneState {
             scratch: Scratch::default(),
         }
     }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether the opening is still to come.
+    pub(super) fn is_new(&self) -> bool {
+        self.hello == Hello::Unsent
+    }
+
+    /// The target's and this side's feature bits, once welcomed.
+    pub(super) fn features(&self) -> u32 {
+        self.features
+    }
+
+    pub(super) fn take_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+
+    /// The lane was opened before its first batch, with these feature bits.
+    pub(super) fn welcomed(&mut self, features: u32) {
+        self.hello = Hello::Welcomed;
+        self.features = features;
+    }
 }
 
 impl<'a> RailExchange<'a> {
-    pub(super) fn new(work: &'a Work<'a>, state: &'a mut LaneState) -> Self {
+    /// The whole batch, or the part of it that this lane takes.
+    pub(super) fn new(work: &'a Work<'a>, state: &'a mut LaneState, part: Option<Part>) -> Self {
         let Scratch { head, mut waiting, iov } = std::mem::take(&mut state.scratch);
         state.scratch.head = head;
         waiting.clear();
-        let first = work.entries.iter().position(|entry| entry.len > 0).unwrap_or(work.entries.len());
+        let begin = Position { index: 0, offset: 0 };
+        let Part { begin, bytes } = part.unwrap_or_else(|| Part { begin, bytes: work.bytes() });
+        let skipped = work.entries[begin.index..].iter().take_while(|entry| entry.len == 0).count();
         Self {
             work,
-            next: Position { index: first, offset: 0 },
+            next: Position { index: begin.index + skipped, offset: begin.offset },
+            to_frame: bytes,
+            whole: part.is_none(),
+            turned_away: false,
             sending: None,
             started: false,
             waiting,
@@ -162,7 +206,7 @@ impl<'a> RailExchange<'a> {
     /// Whether all that is to be framed was framed.
     fn framed(&self) -> bool {
         match self.cancelling {
-            Cancelling::No => self.next.index >= self.work.entries.len(),
+            Cancelling::No => self.to_frame == 0,
             Cancelling::Wanted => self.waiting.is_empty() || !self.may_ask(),
             Cancelling::Asked => true,
         }
@@ -212,7 +256,11 @@ impl Exchange for RailExchange<'_> {
     }
 
     fn untouched(&self) -> bool {
-        !self.started || self.work.opcode == Opcode::Read || (self.in_step() && !self.touched)
+        !self.started || self.turned_away || (self.in_step() && !self.touched)
+    }
+
+    fn whole(&self) -> bool {
+        self.whole
     }
 
     fn in_step(&self) -> bool {
@@ -222,7 +270,7 @@ impl Exchange for RailExchange<'_> {
     }
 
     fn cancel(&mut self) -> bool {
-        if self.overran || self.state.hello != Hello::Welcomed {
+        if self.overran || self.turned_away || self.state.hello == Hello::Unsent {
             return false;
         }
         self.cancelling = Cancelling::Wanted;
