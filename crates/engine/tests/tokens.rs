@@ -98,6 +98,23 @@ fn a_token_lets_in_who_has_it_as_far_as_it_goes() {
 }
 
 #[test]
+fn guarded_memory_is_reached_by_its_token_where_nothing_else_is_registered() {
+    let (target, peer) = (engine_with(true, false), engine_with(true, false));
+    let options = RegionOptions { guarded: true, ..RegionOptions::default() };
+    let (addr, local) = (target.allocate_with(LEN, options).unwrap(), peer.allocate(LEN).unwrap());
+    let read = || {
+        peer.transfer(&Request::new(
+            target.name(),
+            Opcode::Read,
+            vec![Entry { local, remote: addr, len: 64 }],
+        ))
+    };
+    assert_eq!(read().unwrap_err().code(), Code::TokenRefused);
+    peer.present(&target.token(addr, READ, HOUR).unwrap()).unwrap();
+    read().unwrap();
+}
+
+#[test]
 fn a_token_ends_by_itself() {
     let (target, peer) = (Target::new(engine()), engine());
     let brief = target.engine.token(target.addr, BOTH, Some(Duration::ZERO)).unwrap();

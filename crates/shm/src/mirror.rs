@@ -49,6 +49,8 @@ impl Mirror {
             // Nobody could ask for a token on this path: initiators find that the list is not whole, and come over TCP.
             let Some(index) = (!info.guarded).then(|| books.take_slot()).flatten() else {
                 books.left_out.insert(info.generation);
+                // No slot has changed, but readers must look again: the list is no longer whole.
+                self.note(&mut books, 0);
                 continue;
             };
             let backing = info.backing.as_ref().map_or(0, |backing| {
@@ -81,6 +83,7 @@ impl Mirror {
                 self.note(&mut books, index);
             } else {
                 books.left_out.remove(&info.generation);
+                self.note(&mut books, 0);
             }
         }
         self.publish(&books);
