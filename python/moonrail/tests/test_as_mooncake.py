@@ -161,9 +161,10 @@ def test_the_distribution_brings_the_package() -> None:
     assert answer["engine"] == "moonrail.mooncake"
     assert answer["store"] is None
     assert python("-c", "import mooncake.engine").stderr == ""
-    own = vars(__import__("moonrail.mooncake", fromlist=["x"]))
-    offered = vars(__import__("mooncake.engine", fromlist=["x"]))
-    assert all(offered[name] is own[name] for name in own["__all__"])
+    own = importlib.import_module("moonrail.mooncake")
+    offered = importlib.import_module("mooncake.engine")
+    assert offered.__all__ == own.__all__ and set(own.__all__) <= set(dir(offered))
+    assert all(getattr(offered, name) is getattr(own, name) for name in own.__all__)
 
 
 def test_the_two_distributions_are_of_one_version() -> None:

@@ -331,8 +331,9 @@ def test_every_code_has_a_class_and_survives_pickling() -> None:
         error = errors.exception("text", code=code, stage="transfer", retry="safe", peer="p:1", index=3)
         again = pickle.loads(pickle.dumps(error))
         assert type(again) is type(error)
+        assert "text" in str(error) and f"[moonrail explain {code}]" in str(error)
         assert (str(again), again.code, again.peer, again.index, again.stage, again.retry) == (
-            "text",
+            str(error),
             code,
             "p:1",
             3,
