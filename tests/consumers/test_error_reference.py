@@ -19,6 +19,7 @@ from .sglang_files import CACHE, Unavailable, sglang_root
 
 OLD = "0.3.3.post2"
 SCRIPT = Path(__file__).parent / "sglang" / "old_engine.py"
+TOO_OLD = ["sglang-batch-transfer-requires-0-3-4-post2", "sglang-batch-register-requires-newer-version"]
 SGLANG_FOLDERS = (
     "srt/disaggregation",
     "srt/distributed/device_communicators",
@@ -94,15 +95,17 @@ def test_an_engine_that_is_too_old_is_explained(root: Path) -> None:
     assert done.returncode == 0, done.stdout
     report = json.loads(explain("--log", "-", "--json", stdin=done.stdout).stdout)
     serious = [found for found in report["found"] if found["severity"] != "info"]
-    assert [found["slug"] for found in serious] == [
-        "sglang-batch-transfer-requires-0-3-4-post2",
-        "sglang-batch-register-requires-newer-version",
-    ], done.stdout
-    assert "batch_transfer_sync" in serious[0]["frame"]
+    # The tracebacks begin with the AttributeError that SGLang's own error follows from.
+    assert [found["slug"] for found in serious] == ["mooncake-object-has-no-attribute", *TOO_OLD], done.stdout
+    assert "batch_transfer_sync" in serious[1]["frame"]
     assert report["firstCause"] == serious[0]["id"]
-    for_people = explain("--log", "-", stdin=done.stdout)
+    errors = "\n".join(line for line in done.stdout.splitlines() if line.startswith("RuntimeError: "))
+    for_people = explain("--log", "-", stdin=errors)
     assert for_people.returncode == 0
     assert "pip install -U mooncake-transfer-engine" in for_people.stdout
+    assert [
+        found["slug"] for found in json.loads(explain("--log", "-", "--json", stdin=errors).stdout)["found"]
+    ] == TOO_OLD
 
 
 def texts(root: Path) -> Iterator[str]:

@@ -191,6 +191,7 @@ fn target(args: &Args) -> Result<serve::Args, Failure> {
         metadata: args.metadata.clone(),
         name,
         size: args.buffer_size,
+        readonly: false,
         protocol: args.protocol.clone(),
         json: args.json,
     })

@@ -1,10 +1,11 @@
 //! Starting this command's own engine: which name, which metadata server, which protocol.
 
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use moonrail::{Config, Engine};
+use moonrail::{Allow, Config, Engine, KeySource};
 
 use crate::failure::Failure;
 
@@ -18,6 +19,12 @@ pub(crate) struct Metadata {
     /// as they please)
     #[arg(long, alias = "metadata_server", value_name = "URL", default_value = P2P)]
     pub(crate) metadata_server: String,
+    /// File with the shared key that peers have to prove, and are proven; without it MOONRAIL_KEY_FILE
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// What is allowed without the key: mooncake (peers that know none), same-host (copies that only the kernel checks)
+    #[arg(long, value_name = "NAMES")]
+    pub(crate) allow: Option<Allow>,
 }
 
 impl Metadata {
@@ -28,9 +35,14 @@ impl Metadata {
 
 /// A configuration called `name`, with the environment applied.
 pub(crate) fn config(name: String, metadata: &Metadata) -> Result<Config, Failure> {
-    Config::new(name, metadata.metadata_server.clone())
+    let mut config = Config::new(name, metadata.metadata_server.clone())
         .with_environment()
-        .map_err(|error| Failure::engine("settings", &error))
+        .map_err(|error| Failure::engine("settings", &error))?;
+    if let Some(path) = &metadata.key_file {
+        config.key = Some(KeySource::File(path.clone()));
+    }
+    config.allow = metadata.allow.unwrap_or(config.allow);
+    Ok(config)
 }
 
 pub(crate) fn start(config: Config) -> Result<Engine, Failure> {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::IpAddr;
 
 use clap::ArgAction;
-use moonrail::{Engine, EngineReport};
+use moonrail::{Access, Engine, EngineReport, RegionOptions};
 use serde_json::json;
 
 use crate::endpoint::{self, Metadata};
@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// Size of the buffer
     #[arg(long, value_parser = size::parse_positive, default_value = "1GiB")]
     pub(crate) size: u64,
+    /// Let peers read the buffer and not write it
+    #[arg(long)]
+    pub(crate) readonly: bool,
     /// tcp; rdma is carried out over tcp, and says so
     #[arg(long, default_value = "tcp")]
     pub(crate) protocol: String,
@@ -44,10 +47,14 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let mut stop = Stop::listen()?;
     let engine = start(args)?;
-    let buffer = engine.allocate(args.size).map_err(|error| {
+    let access = if args.readonly { Access::ReadOnly } else { Access::ReadWrite };
+    let options = RegionOptions { access, ..RegionOptions::default() };
+    let buffer = engine.allocate_with(args.size, options).map_err(|error| {
         Failure::engine("cannot allocate the buffer", &error).fix("give a smaller --size")
     })?;
-    touch(&engine, buffer, args.size)?;
+    if !args.readonly {
+        touch(&engine, buffer, args.size)?;
+    }
     announce(args, &engine, buffer, out)?;
     stop.wait();
     let report = engine.report().map_err(|error| Failure::engine("report", &error))?;

@@ -21,6 +21,7 @@ fn usage_errors_are_code_2_on_standard_error() {
         &["bench", "--segment-id", "127.0.0.1:1", "--operation", "swap"],
         &["bench", "--mode", "target", "--segment-id", "127.0.0.1:1"],
         &["ping", "127.0.0.1"],
+        &["ping", "127.0.0.1:1", "--allow", "everything"],
         &["ping", "127.0.0.1:1", "--count", "0"],
         &["demo", "--tokens-per-block", "17"],
         &["demo", "--model", "gpt-2"],
@@ -290,4 +291,59 @@ fn the_reference_is_exported() {
     assert!(value["files"].as_u64().unwrap() > 200);
     assert!(site.join("index.html").exists());
     assert_eq!(code(&finish(&["reference", "export", "/proc/nosuch"])), 1);
+}
+
+#[test]
+fn a_target_with_a_key_is_for_those_who_have_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = |name: &str, key: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, key).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (key, other) = (file("key", "the key of the test"), file("other", "another key of the test"));
+    let mut target = Running::start(&["serve", "--size", "1MiB", "--key-file", &key, "--readonly", "--json"]);
+    let session = target.json_line()["session"].as_str().unwrap().to_owned();
+    let bench = |extra: &[&str]| {
+        let common = [
+            "bench",
+            "--segment-id",
+            &session,
+            "--duration",
+            "1",
+            "--threads",
+            "1",
+            "--batch-size",
+            "1",
+            "--json",
+        ];
+        finish(&[&common[..], extra].concat())
+    };
+    assert!(json(&bench(&["--key-file", &key]))["batches"].as_u64().unwrap() > 0);
+    for (extra, part) in [
+        (&["--key-file", &key, "--operation", "write"][..], "PERMISSION_DENIED"),
+        (&["--key-file", &other], "KEY_REFUSED"),
+        (&[], "KEY_REQUIRED"),
+    ] {
+        let output = bench(extra);
+        assert_eq!(code(&output), 1);
+        let text = stderr(&output);
+        assert!(text.contains(part) && !text.contains("key of the test"), "{text}");
+    }
+    let by_variable = |name: &str, value: &str| {
+        let mut command = moonrail(&["ping", &session, "--count", "1", "--json"]);
+        command.env(name, value).output().unwrap()
+    };
+    for (name, value) in [("MOONRAIL_KEY_FILE", key.as_str()), ("MOONRAIL_KEY", "the key of the test")] {
+        assert_eq!(json(&by_variable(name, value))["dialect"], "rail");
+    }
+    let refused = by_variable("MOONRAIL_KEY", "secret");
+    assert!(
+        stderr(&refused).contains("MOONRAIL_KEY: a key of 6 bytes") && !stderr(&refused).contains("secret")
+    );
+    target.signal("INT");
+    assert_eq!(target.json_line()["bytes_in"], 0);
+    assert_eq!(target.wait(), Some(0));
 }

@@ -6,6 +6,8 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use moonrail_access::{Allow, KeySource};
+
 /// Time limits of an engine; each can be overridden per call where a call takes a timeout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -111,6 +113,11 @@ pub struct Config {
     pub lanes_per_peer: usize,
     /// Several clusters may share one metadata server under ids of their own.
     pub cluster_id: Option<String>,
+    /// The shared key that peers have to prove, and are proven (docs/security.md). Default none: whoever reaches the
+    /// ports is served.
+    pub key: Option<KeySource>,
+    /// What is allowed without the key. Default nothing; without a key it has no effect.
+    pub allow: Allow,
     /// What to do with clients of data protocol v1.
     pub v1_clients: V1Clients,
     /// Speak data protocol v1 even to peers that know v2.
@@ -138,6 +145,8 @@ impl Config {
             huge_pages: true,
             lanes_per_peer: 4,
             cluster_id: None,
+            key: None,
+            allow: Allow::default(),
             v1_clients: V1Clients::default(),
             force_v1: false,
             no_metadata_cache: false,

@@ -16,6 +16,8 @@ pub(crate) struct OwnDescriptor {
     pub data_host: String,
     pub data_port: u16,
     pub epoch: u64,
+    /// Feature bits of its rail lanes.
+    features: u32,
     /// How processes of this host reach the memory, if they may.
     same_host: Option<String>,
     refuses_v1: bool,
@@ -27,14 +29,14 @@ pub(crate) struct OwnDescriptor {
 impl OwnDescriptor {
     pub(crate) fn new(
         name: String,
-        data_host: String,
-        data_port: u16,
+        (data_host, data_port): (String, u16),
         epoch: u64,
+        features: u32,
         same_host: Option<String>,
         regions: Arc<RegionTable>,
     ) -> Self {
         let rendered = Mutex::new(None);
-        Self { name, data_host, data_port, epoch, same_host, refuses_v1: false, regions, rendered }
+        Self { name, data_host, data_port, epoch, features, same_host, refuses_v1: false, regions, rendered }
     }
 
     /// Tells peers that no client of data protocol v1 is let in.
@@ -78,7 +80,7 @@ impl OwnDescriptor {
                 release: crate::RELEASE.to_owned(),
                 epoch: self.epoch,
                 names: Vec::new(),
-                rail: Some(RailOffer { features: rail::FEATURES, max: rail::VERSION, min: rail::VERSION }),
+                rail: Some(RailOffer { features: self.features, max: rail::VERSION, min: rail::VERSION }),
                 same_host: self.same_host.clone(),
                 refuses_v1: self.refuses_v1,
             }),

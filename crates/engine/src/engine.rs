@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use moonrail_access::{AccessControl, TokenIssuer, Wallet};
 use moonrail_memory::{ManagedBuffers, RegionTable};
 use moonrail_metadata::{Directory, HandshakeClient, HandshakeServer, HandshakeTimeouts, Limits};
 use moonrail_shm::{ShmPath, ShmServer};
@@ -12,6 +13,8 @@ use moonrail_sys::process::{self, ForkGuard};
 use moonrail_tcp::{ServerOptions, TcpPath, TcpServer};
 use moonrail_transport::{Code, Error, Stage};
 use moonrail_wire::RpcMeta;
+use moonrail_wire::auth::FEATURE_KEY;
+use moonrail_wire::rail;
 use parking_lot::Mutex;
 use tracing::{debug, info, warn};
 
@@ -40,6 +43,9 @@ struct Owner(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub config: Config,
+    pub access: Option<Arc<AccessControl>>,
+    pub issuer: Arc<TokenIssuer>,
+    pub wallet: Arc<Wallet>,
     pub own: Arc<OwnDescriptor>,
     pub regions: Arc<RegionTable>,
     pub managed: ManagedBuffers,
@@ -71,20 +77,25 @@ impl Engine {
     ///
     /// # Errors
     /// [`Code::UnknownProtocol`], [`Code::NameResolution`], [`Code::ListenFailed`], [`Code::NameTaken`],
-    /// [`Code::Metadata`], [`Code::ResourceLimit`]; nothing is left behind then.
+    /// [`Code::Metadata`], [`Code::ResourceLimit`], [`Code::InvalidArgument`] for a key that cannot be used; nothing is
+    /// left behind then.
     pub fn start(config: Config) -> Result<Self, Error> {
         let fallbacks = check_protocol(&config)?;
+        let access = open_access(&config)?;
         // A cluster has many peers; what the process may not raise is found when descriptors run out.
         let _ = process::raise_nofile_limit();
         let timeouts =
             HandshakeTimeouts { connect: config.timeouts.connect, reply: config.timeouts.handshake };
-        let client = HandshakeClient::new(timeouts, config.handshake_max_len);
+        let client = HandshakeClient {
+            access: access.clone(),
+            ..HandshakeClient::new(timeouts, config.handshake_max_len)
+        };
         let directory =
             moonrail_metadata::open(&config.metadata_server, config.cluster_id.as_deref(), client.clone())
                 .map_err(|error| errors::publish(Stage::Initialize, &error))?;
         let ports =
             if directory.is_p2p() { listen::open_p2p(&config)? } else { listen::open_named(&config)? };
-        let inner = Arc::new(build(config, directory, client, ports, fallbacks)?);
+        let inner = Arc::new(build(config, access, directory, client, ports, fallbacks)?);
         let engine = Self { inner: Arc::new(Owner(Arc::clone(&inner))) };
         inner.announce()?;
         debug!("engine {} is up", inner.own.name);
@@ -215,20 +226,25 @@ impl Inner {
 }
 
 fn build(
-    config: Config,
+    mut config: Config,
+    access: Option<Arc<AccessControl>>,
     directory: Box<dyn Directory>,
     client: HandshakeClient,
     ports: Ports,
     mut fallbacks: Vec<String>,
 ) -> Result<Inner, Error> {
     let cannot = |what| move |error: std::io::Error| errors::system(Stage::Initialize, what, &error);
-    let rpc_port = ports.handshake.local_addr().map_err(cannot("cannot read the handshake port"))?.port();
-    let data_port = ports.data.local_addr().map_err(cannot("cannot read the data port"))?.port();
+    let Ports { handshake: handshake_listener, data: data_listener, name, host } = ports;
+    let rpc_port = handshake_listener.local_addr().map_err(cannot("cannot read the handshake port"))?.port();
+    let data_port = data_listener.local_addr().map_err(cannot("cannot read the data port"))?.port();
     let regions = Arc::new(RegionTable::new());
     let epoch = new_epoch();
+    // Who may copy on the same host is checked by the kernel, which does not know the key.
+    config.paths.shm &= access.as_ref().is_none_or(|access| access.allow().same_host);
     let shm = start_shm(&config, &regions, epoch, &mut fallbacks);
     let contact = shm.as_ref().map(|shm| shm.contact().to_string());
-    let own = OwnDescriptor::new(ports.name, ports.host, data_port, epoch, contact, Arc::clone(&regions));
+    let features = rail::FEATURES | if access.is_some() { FEATURE_KEY } else { 0 };
+    let own = OwnDescriptor::new(name, (host, data_port), epoch, features, contact, Arc::clone(&regions));
     let own = Arc::new(own.refusing_v1(config.v1_clients == V1Clients::Refuse));
     let inbox = Arc::new(Inbox::new(config.max_notifies));
     let handler = Handler {
@@ -237,15 +253,19 @@ fn build(
         v1_clients: config.v1_clients,
         refused: AtomicU64::new(0),
     };
+    let issuer = Arc::new(TokenIssuer::new().map_err(cannot("no random bytes"))?);
+    let wallet = Arc::<Wallet>::default();
     let limits = Limits { max_len: config.handshake_max_len, ..Limits::default() };
     let options = ServerOptions {
         serve_v1_writes: config.v1_clients == V1Clients::Serve,
         epoch: own.epoch,
+        access: access.clone(),
+        tokens: Some(Arc::clone(&issuer)),
         ..ServerOptions::default()
     };
-    let data = TcpServer::start(ports.data, Arc::clone(&regions), options)
+    let data = TcpServer::start(data_listener, Arc::clone(&regions), options)
         .map_err(cannot("cannot serve the data port"))?;
-    let handshake = HandshakeServer::start(ports.handshake, Arc::new(handler), limits)
+    let handshake = HandshakeServer::guarded(handshake_listener, Arc::new(handler), limits, access.clone())
         .map_err(cannot("cannot serve the handshake port"))?;
     Ok(Inner {
         own,
@@ -256,7 +276,10 @@ fn build(
         client,
         peers: Peers::default(),
         fetches: Fetches::default(),
-        routes: Routes::new(config.paths.shm.then(ShmPath::new), TcpPath::new(config.lanes_per_peer)),
+        routes: Routes::new(
+            config.paths.shm.then(ShmPath::new),
+            TcpPath::new(config.lanes_per_peer).guarded(access.clone()).with_wallet(Arc::clone(&wallet)),
+        ),
         background: Background::new(),
         inbox,
         publishing: Mutex::new(()),
@@ -265,6 +288,9 @@ fn build(
         fallbacks,
         closed: AtomicBool::new(false),
         fork_guard: ForkGuard::new(),
+        access,
+        issuer,
+        wallet,
         config,
     })
 }
@@ -289,6 +315,13 @@ fn start_shm(
             None
         }
     }
+}
+
+fn open_access(config: &Config) -> Result<Option<Arc<AccessControl>>, Error> {
+    let Some(source) = &config.key else { return Ok(None) };
+    let access = AccessControl::open(source.clone(), config.allow)
+        .map_err(|error| errors::initialize(Code::InvalidArgument, error.to_string()))?;
+    Ok(Some(Arc::new(access)))
 }
 
 fn check_protocol(config: &Config) -> Result<Vec<String>, Error> {

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use moonrail_access::{KeySource, UnknownName};
 use moonrail_transport::{Code, Error, Retry, Stage};
 
 use crate::config::{BadPaths, Config, V1Clients};
@@ -58,6 +59,14 @@ impl Config {
         if let Some(wanted) = flag("MOONRAIL_HUGE_PAGES")? {
             self.huge_pages = wanted;
         }
+        if let Some(key) = key()? {
+            self.key = Some(key);
+        }
+        if let Some(names) = text("MOONRAIL_ALLOW") {
+            self.allow = names.parse().map_err(|error: UnknownName| {
+                invalid(format!("the environment variable MOONRAIL_ALLOW: {error}"))
+            })?;
+        }
         self.force_v1 |= text("MC_TCP_PROTO").as_deref() == Some("1");
         self.no_metadata_cache |= env::var_os("MC_DISABLE_METACACHE").is_some();
         self.strict |= flag("MOONRAIL_STRICT")?.unwrap_or(false);
@@ -68,6 +77,21 @@ impl Config {
 /// With a metadata server: the address to advertise and listen on (`MC_TCP_BIND_ADDRESS`).
 pub(crate) fn advertised_address() -> Option<String> {
     text("MC_TCP_BIND_ADDRESS")
+}
+
+/// Never quoted in an error.
+fn key() -> Result<Option<KeySource>, Error> {
+    match (env::var_os("MOONRAIL_KEY_FILE").filter(|path| !path.is_empty()), env::var_os("MOONRAIL_KEY")) {
+        (Some(_), Some(key)) if !key.is_empty() => Err(invalid(
+            "both MOONRAIL_KEY_FILE and MOONRAIL_KEY are set: it is not clear which key is meant".to_owned(),
+        )),
+        (Some(path), _) => Ok(Some(KeySource::File(path.into()))),
+        (None, Some(key)) if !key.is_empty() => {
+            let key = key.into_string().map_err(|_| invalid("MOONRAIL_KEY is not UTF-8 text".to_owned()))?;
+            Ok(Some(KeySource::text("MOONRAIL_KEY", key)))
+        }
+        (None, _) => Ok(None),
+    }
 }
 
 fn ports() -> Result<Option<RangeInclusive<u16>>, Error> {
@@ -129,6 +153,9 @@ fn text(name: &str) -> Option<String> {
 }
 
 fn bad(name: &str, value: &str, takes: &str) -> Error {
-    let message = format!("the environment variable {name} is {value:?}; it takes {takes}");
+    invalid(format!("the environment variable {name} is {value:?}; it takes {takes}"))
+}
+
+fn invalid(message: String) -> Error {
     Error::new(Code::InvalidArgument, Stage::Initialize, Retry::AfterFix, message)
 }

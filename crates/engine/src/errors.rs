@@ -2,6 +2,7 @@
 
 use std::io;
 
+use moonrail_access::Denied;
 use moonrail_memory::{HoldError, RegionSpan, RegisterError, UnregisterError};
 use moonrail_metadata::{MetadataError, MetadataErrorKind};
 use moonrail_transport::{Code, Error, Retry, Stage};
@@ -69,6 +70,10 @@ pub(crate) fn metadata(stage: Stage, peer: &str, error: &MetadataError) -> Error
         Kind::Protocol => (Code::ProtocolError, Retry::AfterFix),
         Kind::Rejected if stage == Stage::Notify => (Code::NotifyRejected, Retry::Safe),
         Kind::Rejected => (Code::UnsupportedPeer, Retry::AfterFix),
+        Kind::Denied(Denied::KeyRequired) => (Code::KeyRequired, Retry::AfterFix),
+        Kind::Denied(Denied::NotAsked | Denied::Impostor) => (Code::PeerUnproven, Retry::AfterFix),
+        Kind::Denied(Denied::Malformed | Denied::Version) => (Code::ProtocolError, Retry::AfterFix),
+        Kind::Denied(_) => (Code::KeyRefused, Retry::AfterFix),
         Kind::TooLarge => (Code::InvalidArgument, Retry::AfterFix),
         Kind::NotFound => (Code::BadPeerName, Retry::Safe),
         Kind::NameTaken => (Code::NameTaken, Retry::AfterFix),

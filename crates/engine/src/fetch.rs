@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::engine::Inner;
 use crate::errors;
-use crate::peers::View;
+use crate::peers::{Speaks, View};
 
 type Outcome = Result<Arc<View>, Error>;
 
@@ -93,7 +93,11 @@ impl Inner {
             .directory
             .lookup(name, &self.own.introduction())
             .map_err(|error| errors::metadata(Stage::Resolve, name, &error))?;
-        let mut view = View::new(name, located, began, generation, self.config.force_v1)?;
+        let speaks = Speaks {
+            force_v1: self.config.force_v1,
+            access: self.access.as_ref().map(|access| access.allow()),
+        };
+        let mut view = View::new(name, located, began, generation, speaks)?;
         view.near = self.routes.near(&mut view.target);
         let view = Arc::new(view);
         if let Some(before) = self.peers.put(Arc::clone(&view))

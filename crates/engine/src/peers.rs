@@ -9,15 +9,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use moonrail_access::Allow;
 use moonrail_compat::Seen;
 use moonrail_metadata::Located;
 use moonrail_shm::ShmPeer;
 use moonrail_transport::{Code, Dialect, Entry, Error, Retry, Stage, Target};
 use moonrail_wire::address::HostPort;
+use moonrail_wire::auth::FEATURE_KEY;
 use moonrail_wire::data::DataVersion;
 use moonrail_wire::rail;
 use moonrail_wire::segment::{PROTOCOL_TCP, SegmentDescriptor};
 use parking_lot::RwLock;
+
+/// What this engine speaks to peers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Speaks {
+    /// Only data protocol v1.
+    pub force_v1: bool,
+    /// With a shared key: what is allowed without it.
+    pub access: Option<Allow>,
+}
 
 /// A peer's descriptor, in the shape that transfers need. Never changes; a new fetch makes a new view.
 pub(crate) struct View {
@@ -39,7 +50,7 @@ impl View {
         located: Located,
         fetched: Instant,
         generation: u64,
-        force_v1: bool,
+        speaks: Speaks,
     ) -> Result<Self, Error> {
         let Located { descriptor, handshake, data_host, data_port } = located;
         if descriptor.protocol != PROTOCOL_TCP {
@@ -59,7 +70,7 @@ impl View {
         let addresses = resolve(&data_host, data_port).map_err(|error| {
             resolve_error(Code::NameResolution, name, format!("data host {data_host:?}: {error}"))
         })?;
-        let dialect = if force_v1 { Dialect::MooncakeV1 } else { dialect(&descriptor) };
+        let dialect = dialect(name, &descriptor, speaks)?;
         let mut ranges: Vec<(u64, u64)> = descriptor
             .buffers
             .iter()
@@ -67,7 +78,7 @@ impl View {
             .collect();
         ranges.sort_unstable();
         let same_host = descriptor.moonrail.as_ref().and_then(|extension| extension.same_host.clone());
-        let same_host = same_host.filter(|_| !force_v1);
+        let same_host = same_host.filter(|_| !speaks.force_v1);
         let target = Target { name: name.to_owned(), addresses, dialect, generation, same_host };
         Ok(Self { target, near: None, descriptor, handshake, fetched, ranges })
     }
@@ -186,17 +197,25 @@ impl Peers {
     }
 }
 
-/// The best of what the peer speaks.
-fn dialect(descriptor: &SegmentDescriptor) -> Dialect {
-    let rail = descriptor.moonrail.as_ref().and_then(|extension| {
-        let offer = extension.rail?;
-        (offer.min..=offer.max).contains(&rail::VERSION).then_some(Dialect::Rail { epoch: extension.epoch })
-    });
-    match (rail, descriptor.data_version()) {
-        (Some(rail), _) => rail,
-        (None, DataVersion::V2) => Dialect::MooncakeV2,
-        (None, DataVersion::V1) => Dialect::MooncakeV1,
+/// The best of what both speak. With a key, what knows none is only spoken where that is allowed: a descriptor from which
+/// somebody took the key's feature bit does not get by.
+fn dialect(name: &str, descriptor: &SegmentDescriptor, speaks: Speaks) -> Result<Dialect, Error> {
+    let extension = descriptor.moonrail.as_ref();
+    let offer = extension.and_then(|extension| Some((extension.epoch, extension.rail?)));
+    let rail = offer.filter(|(_, offer)| (offer.min..=offer.max).contains(&rail::VERSION));
+    let proves = rail.is_some_and(|(_, offer)| offer.features & FEATURE_KEY != 0);
+    if speaks.access.is_some_and(|allow| !allow.mooncake) && (!proves || speaks.force_v1) {
+        let message = "the peer does not offer to prove the shared key: it has none, or its descriptor was changed \
+                       (MOONRAIL_ALLOW=mooncake allows such peers)";
+        return Err(resolve_error(Code::PeerUnproven, name, message.to_owned()));
     }
+    Ok(match (rail, descriptor.data_version()) {
+        _ if speaks.force_v1 => Dialect::MooncakeV1,
+        // A lane to a peer without the key would not open: ours asks for the proof.
+        (Some((epoch, _)), _) if speaks.access.is_none() || proves => Dialect::Rail { epoch },
+        (_, DataVersion::V2) => Dialect::MooncakeV2,
+        (_, DataVersion::V1) => Dialect::MooncakeV1,
+    })
 }
 
 fn resolve(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
@@ -226,7 +245,7 @@ mod tests {
         let descriptor = SegmentDescriptor::from_json(json.as_bytes()).unwrap();
         let located =
             Located { descriptor, handshake: None, data_host: "127.0.0.1".to_owned(), data_port: 2 };
-        View::new("127.0.0.1:1", located, Instant::now(), 1, false).unwrap()
+        View::new("127.0.0.1:1", located, Instant::now(), 1, Speaks::default()).unwrap()
     }
 
     fn entry(remote: u64, len: u64) -> Entry {

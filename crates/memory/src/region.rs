@@ -46,11 +46,13 @@ pub struct RegionOptions {
     pub name: Option<String>,
     /// What transfers may do with it.
     pub access: Access,
+    /// Whether peers need a token for it. This table only keeps the mark; paths ask for it.
+    pub guarded: bool,
 }
 
 impl Default for RegionOptions {
     fn default() -> RegionOptions {
-        RegionOptions { location: "*".to_owned(), name: None, access: Access::default() }
+        RegionOptions { location: "*".to_owned(), name: None, access: Access::default(), guarded: false }
     }
 }
 
@@ -71,6 +73,8 @@ pub struct RegionInfo {
     pub access: Access,
     /// Where other processes can map it, if the engine allocated it so. Such a region is always mapped here.
     pub backing: Option<Backing>,
+    /// See [`RegionOptions::guarded`].
+    pub guarded: bool,
 }
 
 impl RegionInfo {
@@ -126,6 +130,7 @@ impl Region {
                 name: options.name.map(Into::into),
                 access: options.access,
                 backing,
+                guarded: options.guarded,
             },
             state: AtomicU64::new(0),
             fenced: AtomicBool::new(false),

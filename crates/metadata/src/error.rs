@@ -4,6 +4,8 @@
 use std::fmt;
 use std::io;
 
+use moonrail_access::Denied;
+
 /// Why a peer or a metadata server could not be asked, or what it answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetadataError {
@@ -40,6 +42,8 @@ pub enum MetadataErrorKind {
     Protocol,
     /// The peer understood and said no.
     Rejected,
+    /// The shared key was not proven, by one side or the other.
+    Denied(Denied),
     /// A message above the length limit of one of the two sides.
     TooLarge,
     /// The metadata server has no such segment.

@@ -3,15 +3,21 @@
 //! Genuine peers serve one connection at a time and give a silent one 5 s, so a call never leaves a connection idle
 //! and closes as soon as it has the reply. Knows nothing of who keeps the descriptors it brings.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+mod knock;
+mod talk;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use moonrail_access::{AccessControl, Denied};
 use moonrail_wire::address::HostPort;
-use moonrail_wire::handshake::{DEFAULT_MAX_LEN, Decoder, Kind, Message, Notify, NotifyReply, PROBE_REQUEST};
+use moonrail_wire::handshake::{DEFAULT_MAX_LEN, Kind, Message, Notify, NotifyReply, PROBE_REQUEST};
 use moonrail_wire::segment::{DescriptorError, SegmentDescriptor};
 
+use self::talk::converse;
+use crate::KEY_REQUIRED;
 use crate::deadline::Deadline;
 use crate::dial;
 use crate::error::{MetadataError, MetadataErrorKind, WaitStage};
@@ -22,9 +28,6 @@ pub const DEFAULT_HANDSHAKE_PORT: u16 = 12001;
 /// A peer that is just being stopped or that has too many callers resets; it gets this long before the second try.
 const PAUSE_AFTER_RESET: Duration = Duration::from_millis(20);
 
-/// The most bytes sent in one go, so that the deadline is looked at in between.
-const CHUNK: usize = 256 << 10;
-
 /// Calls handshake ports. Cheap to clone; may be used from any thread; each call blocks its caller.
 #[derive(Debug, Clone)]
 pub struct HandshakeClient {
@@ -34,6 +37,8 @@ pub struct HandshakeClient {
     pub max_len: usize,
     /// The port of an address that names none (Mooncake: `MC_HANDSHAKE_PORT`).
     pub default_port: u16,
+    /// With it, peers have to prove the shared key, and are proven it. Not for probes, which trust nothing.
+    pub access: Option<Arc<AccessControl>>,
 }
 
 /// Limits of one call. A call never takes longer than both together.
@@ -60,6 +65,7 @@ impl Default for HandshakeClient {
             timeouts: HandshakeTimeouts::default(),
             max_len: DEFAULT_MAX_LEN,
             default_port: DEFAULT_HANDSHAKE_PORT,
+            access: None,
         }
     }
 }
@@ -89,8 +95,8 @@ impl HandshakeClient {
         let request = Message { kind: Kind::Metadata, body: own.to_json() };
         let reply = self.call(peer, &request, Repeat::Always, self.deadline())?;
         let name = peer.to_string();
-        if let Some(reason) = refusal(&reply.body) {
-            return Err(MetadataError::new(MetadataErrorKind::Rejected, name, reason));
+        if let Some((kind, reason)) = refusal(&reply.body) {
+            return Err(MetadataError::new(kind, name, reason));
         }
         SegmentDescriptor::from_json(&reply.body).map_err(|error| {
             let kind = match error {
@@ -140,10 +146,11 @@ impl HandshakeClient {
         peer: &HostPort,
         metadata: impl FnOnce() -> Vec<u8>,
     ) -> Result<ProbeOutcome, MetadataError> {
+        let client = HandshakeClient { access: None, ..self.clone() };
         let deadline = self.deadline();
         let started = Instant::now();
         let request = Message { kind: Kind::Probe, body: PROBE_REQUEST.to_vec() };
-        match self.call(peer, &request, Repeat::Never, deadline) {
+        match client.call(peer, &request, Repeat::Never, deadline) {
             Ok(_) => return Ok(ProbeOutcome { round_trip: started.elapsed(), legacy: false }),
             Err(e) if !matches!(e.kind, MetadataErrorKind::Reset | MetadataErrorKind::Protocol) => {
                 return Err(e);
@@ -152,7 +159,7 @@ impl HandshakeClient {
         }
         let started = Instant::now();
         let request = Message { kind: Kind::Metadata, body: metadata() };
-        self.call(peer, &request, Repeat::Always, deadline)?;
+        client.call(peer, &request, Repeat::Always, deadline)?;
         Ok(ProbeOutcome { round_trip: started.elapsed(), legacy: true })
     }
 
@@ -185,7 +192,12 @@ impl HandshakeClient {
         match once(connect_by) {
             Ok(reply) => Ok(reply),
             Err(Failure { error, sent }) => {
-                if error.kind != MetadataErrorKind::Reset || !repeat.allowed(sent) {
+                // A peer that closes on the key may also be one that has too many callers.
+                let dropped = matches!(
+                    error.kind,
+                    MetadataErrorKind::Reset | MetadataErrorKind::Denied(Denied::NotAsked)
+                );
+                if !dropped || !repeat.allowed(sent) {
                     return Err(error);
                 }
                 thread::sleep(PAUSE_AFTER_RESET);
@@ -207,12 +219,20 @@ impl HandshakeClient {
     ) -> Result<Message, Failure> {
         let mut telling: Option<Failure> = None;
         for (index, address) in addresses.iter().enumerate() {
-            let outcome = dial::connect(*address, addresses.len() - index, name, connect_by)
-                .map_err(|error| Failure { error, sent: false })
-                .and_then(|stream| {
-                    let reply_by = Deadline::after(self.timeouts.reply).min(deadline);
-                    converse(stream, frame, kind, self.max_len, name, reply_by)
-                });
+            let speak = |access: Option<&AccessControl>| {
+                let stream = dial::connect(*address, addresses.len() - index, name, connect_by)
+                    .map_err(|error| Failure { error, sent: false })?;
+                let reply_by = Deadline::after(self.timeouts.reply).min(deadline);
+                converse(stream, frame, kind, self.max_len, name, reply_by, access)
+            };
+            let access = self.access.as_deref();
+            let mut outcome = speak(access);
+            if let Err(failure) = &outcome
+                && failure.error.kind == MetadataErrorKind::Denied(Denied::NotAsked)
+                && access.is_some_and(|access| access.allow().mooncake)
+            {
+                outcome = speak(None);
+            }
             let failure = match outcome {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
@@ -258,91 +278,15 @@ struct Failure {
     sent: bool,
 }
 
-/// Sends the frame and reads the reply. The stream closes on return: the peer waits for that.
-fn converse(
-    mut stream: TcpStream,
-    frame: &[u8],
-    kind: Kind,
-    max_len: usize,
-    name: &str,
-    deadline: Deadline,
-) -> Result<Message, Failure> {
-    send(&mut stream, frame, name, deadline).map_err(|error| Failure { error, sent: false })?;
-    let reply =
-        receive(&mut stream, max_len, name, deadline).map_err(|error| Failure { error, sent: true })?;
-    if reply.kind == kind {
-        return Ok(reply);
-    }
-    let text = format!("answered a {kind} request with a {} message", reply.kind);
-    Err(Failure { error: MetadataError::new(MetadataErrorKind::Protocol, name, text), sent: true })
-}
-
-fn send(stream: &mut TcpStream, frame: &[u8], name: &str, deadline: Deadline) -> Result<(), MetadataError> {
-    let mut rest = frame;
-    while !rest.is_empty() {
-        let left = deadline.remaining();
-        let moved = match left {
-            Some(left) => stream
-                .set_write_timeout(Some(left))
-                .and_then(|()| stream.write(&rest[..rest.len().min(CHUNK)])),
-            None => Err(io::ErrorKind::TimedOut.into()),
-        };
-        match moved {
-            Ok(count) => rest = &rest[count..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(MetadataError::from_io(&error, WaitStage::Request, name)),
-        }
-    }
-    Ok(())
-}
-
-fn receive(
-    stream: &mut TcpStream,
-    max_len: usize,
-    name: &str,
-    deadline: Deadline,
-) -> Result<Message, MetadataError> {
-    let mut decoder = Decoder::new(max_len);
-    let mut chunk = vec![0u8; 16 << 10];
-    let mut received = 0usize;
-    loop {
-        let left = deadline.remaining();
-        let moved = match left {
-            Some(left) => stream.set_read_timeout(Some(left)).and_then(|()| stream.read(&mut chunk)),
-            None => Err(io::ErrorKind::TimedOut.into()),
-        };
-        match moved {
-            Ok(0) => {
-                let text = if received == 0 {
-                    "the peer closed the connection without a reply".to_owned()
-                } else {
-                    format!("the peer closed the connection {received} bytes into its reply")
-                };
-                return Err(MetadataError::new(MetadataErrorKind::Reset, name, text));
-            }
-            Ok(count) => {
-                received += count;
-                match decoder.feed(&chunk[..count]) {
-                    Ok(Some(message)) => return Ok(message),
-                    Ok(None) => {}
-                    Err(error) => {
-                        let text = format!("the reply is not a handshake message: {error}");
-                        return Err(MetadataError::new(MetadataErrorKind::Protocol, name, text));
-                    }
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(MetadataError::from_io(&error, WaitStage::Reply, name)),
-        }
-    }
-}
-
-/// The reason in a reply of the form `{"refused": …}`, by which a Moonrail turns a caller away.
-fn refusal(body: &[u8]) -> Option<String> {
+/// What a Moonrail says that turns a caller away: `{"refused": …}`.
+fn refusal(body: &[u8]) -> Option<(MetadataErrorKind, String)> {
     // Descriptors can be 1 MiB long; refusals are short.
     if body.len() > 4096 {
         return None;
     }
     let reply = serde_json::from_slice::<serde_json::Value>(body).ok()?;
-    Some(format!("refused: {}", reply.get("refused")?.as_str()?))
+    let reason = format!("refused: {}", reply.get("refused")?.as_str()?);
+    let key = reply.get("code").and_then(serde_json::Value::as_str) == Some(KEY_REQUIRED);
+    let kind = if key { MetadataErrorKind::Denied(Denied::KeyRequired) } else { MetadataErrorKind::Rejected };
+    Some((kind, reason))
 }

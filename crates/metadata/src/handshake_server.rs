@@ -5,6 +5,7 @@
 
 mod answer;
 mod connection;
+mod reception;
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,6 +13,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
+use moonrail_access::AccessControl;
 use moonrail_wire::handshake::{DEFAULT_MAX_LEN, Notify};
 use moonrail_wire::segment::SegmentDescriptor;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
@@ -77,11 +79,25 @@ impl HandshakeServer {
         handler: Arc<dyn HandshakeHandler>,
         limits: Limits,
     ) -> io::Result<HandshakeServer> {
+        HandshakeServer::guarded(listener, handler, limits, None)
+    }
+
+    /// [`HandshakeServer::start`] that admits only who proves the shared key, if there is `access` control. Probes are
+    /// answered to everybody.
+    ///
+    /// # Errors
+    /// As [`HandshakeServer::start`].
+    pub fn guarded(
+        listener: TcpListener,
+        handler: Arc<dyn HandshakeHandler>,
+        limits: Limits,
+        access: Option<Arc<AccessControl>>,
+    ) -> io::Result<HandshakeServer> {
         let address = listener.local_addr()?;
         let thread = ServerThread::start("moonrail-hs", 1, move |stop| {
             // One place more, for the caller that makes the oldest go.
             let acceptor = Acceptor::new(listener, limits.connections.saturating_add(1), "handshake")?;
-            Ok(run(acceptor, handler, limits, stop))
+            Ok(run(acceptor, Desk { handler, limits, access }, stop))
         })?;
         Ok(HandshakeServer { thread, address })
     }
@@ -98,7 +114,15 @@ impl HandshakeServer {
     }
 }
 
-async fn run(mut acceptor: Acceptor, handler: Arc<dyn HandshakeHandler>, limits: Limits, mut stop: Stop) {
+/// What every connection is served with.
+#[derive(Clone)]
+struct Desk {
+    handler: Arc<dyn HandshakeHandler>,
+    limits: Limits,
+    access: Option<Arc<AccessControl>>,
+}
+
+async fn run(mut acceptor: Acceptor, desk: Desk, mut stop: Stop) {
     let mut connections = JoinSet::new();
     // In the order of their coming; those that have ended are swept out now and then.
     let mut by_age: VecDeque<AbortHandle> = VecDeque::new();
@@ -116,12 +140,12 @@ async fn run(mut acceptor: Acceptor, handler: Arc<dyn HandshakeHandler>, limits:
                 }
             }
             (stream, caller, place) = acceptor.accept() => {
-                let handler = Arc::clone(&handler);
+                let served = desk.clone();
                 by_age.push_back(connections.spawn(async move {
-                    connection::serve(stream, caller, &*handler, &limits).await;
+                    connection::serve(stream, caller, &served).await;
                     drop(place);
                 }));
-                if by_age.len() > 2 * limits.connections {
+                if by_age.len() > 2 * desk.limits.connections {
                     by_age.retain(|connection| !connection.is_finished());
                 }
             }

@@ -4,6 +4,9 @@
 //! turn a segment name into a descriptor and addresses ([`directory`]: peer-to-peer, HTTP), and an HTTP metadata
 //! server that genuine engines accept as theirs ([`http_server`]).
 //!
+//! With an [`AccessControl`](moonrail_access::AccessControl) the handshake port, in both roles, first has the shared key
+//! proven (docs/security.md).
+//!
 //! Must not know: data paths, registered memory, batches. It carries descriptors and never acts on their contents.
 //!
 //! Everything that a caller calls is blocking and bounded by a deadline; the servers run on one thread each, and
@@ -32,3 +35,6 @@ pub use http_directory::HttpDirectory;
 pub use http_server::{MetadataServer, ServerLimits};
 pub use p2p::P2pDirectory;
 pub use segments::list_segments;
+
+/// By which an engine tells a caller on the handshake port that it has to bring a shared key; also an engine's error code.
+pub(crate) const KEY_REQUIRED: &str = "KEY_REQUIRED";

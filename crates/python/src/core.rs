@@ -1,11 +1,12 @@
 //! The engine as the typed API's Python code sees it: exceptions instead of numbers, no conveniences.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use moonrail::{
-    Access, BadPaths, Code, Config, Engine, Entry, Error, ForkGuard, Notify, Opcode, Request, Retry, Stage,
-    V1Clients,
+    BadPaths, Code, Config, Engine, Entry, Error, ForkGuard, KeySource, Notify, Opcode, Request, Retry,
+    Rights, Stage, UnknownName, V1Clients,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -42,6 +43,9 @@ struct Options {
     huge_pages: Option<bool>,
     cluster_id: Option<String>,
     refuse_v1: Option<bool>,
+    key_file: Option<PathBuf>,
+    key: Option<String>,
+    allow: Option<String>,
 }
 
 #[pymethods]
@@ -76,15 +80,34 @@ impl Core {
         nbytes: Unsigned,
         name: Option<String>,
         readonly: bool,
+        guarded: bool,
     ) -> PyResult<()> {
         let engine = self.engine(py)?;
         let region = session::region(addr.0, nbytes.0, "*", name);
         let (range, mut options) = region.map_err(|error| errors::exception(py, &error))?;
-        if readonly {
-            options.access = Access::ReadOnly;
-        }
+        options.access = session::access(readonly);
+        options.guarded = guarded;
         interrupt::registering(py, engine, &self.activity, move |engine| engine.register(range, options))?
             .map_err(|error| errors::exception(py, &error))
+    }
+
+    /// A region token as text.
+    fn token(
+        &self,
+        py: Python<'_>,
+        addr: Unsigned,
+        read: bool,
+        write: bool,
+        valid_for: Option<f64>,
+    ) -> PyResult<String> {
+        let engine = self.engine(py)?;
+        let valid = valid_for.map(|seconds| duration(seconds, "valid_for")).transpose();
+        let token = valid.and_then(|valid| engine.token(addr.0, Rights { read, write }, valid));
+        token.map_err(|error| errors::exception(py, &error))
+    }
+
+    fn present(&self, py: Python<'_>, token: &str) -> PyResult<()> {
+        self.engine(py)?.present(token).map_err(|error| errors::exception(py, &error))
     }
 
     fn unregister(&self, py: Python<'_>, addr: Unsigned) -> PyResult<()> {
@@ -286,6 +309,18 @@ impl Options {
         config.huge_pages = self.huge_pages.unwrap_or(config.huge_pages);
         if let Some(refuse) = self.refuse_v1 {
             config.v1_clients = if refuse { V1Clients::Refuse } else { V1Clients::Serve };
+        }
+        config.key = match (self.key_file, self.key) {
+            (Some(_), Some(_)) => {
+                return Err(initialize("key_file and key are both given; one is meant".to_owned()));
+            }
+            (Some(path), None) => Some(KeySource::File(path)),
+            (None, Some(key)) => Some(KeySource::text("key", key)),
+            (None, None) => config.key,
+        };
+        if let Some(allow) = self.allow {
+            config.allow =
+                allow.parse().map_err(|error: UnknownName| initialize(format!("allow: {error}")))?;
         }
         config.strict = self.strict.unwrap_or(config.strict);
         config.cluster_id = self.cluster_id.or(config.cluster_id);

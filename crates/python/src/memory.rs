@@ -11,7 +11,7 @@ use crate::activity::Activity;
 use crate::arguments::Unsigned;
 use crate::buffer::View;
 use crate::core::Core;
-use crate::{errors, interrupt};
+use crate::{errors, interrupt, session};
 
 /// Holds a bytes-like object's memory where it is (a bytearray cannot be resized, a mapping not closed meanwhile).
 #[pyclass(frozen, module = "moonrail._moonrail")]
@@ -72,20 +72,27 @@ pub(crate) struct Allocation {
 #[pymethods]
 impl Allocation {
     #[new]
-    #[pyo3(signature = (core, nbytes, name = None, huge_pages = false))]
+    #[pyo3(signature = (core, nbytes, name = None, huge_pages = false, readonly = false, guarded = false))]
     fn new(
         py: Python<'_>,
         core: &Bound<'_, Core>,
         nbytes: Unsigned,
         name: Option<String>,
         huge_pages: bool,
+        readonly: bool,
+        guarded: bool,
     ) -> PyResult<Self> {
         let engine = core.get().engine(py)?;
         let owner = engine.clone();
         let activity = core.get().activity.clone();
         let len = nbytes.0;
         let allocated = if isize::try_from(len).is_ok() {
-            let options = RegionOptions { name, ..RegionOptions::default() };
+            let options = RegionOptions {
+                name,
+                access: session::access(readonly),
+                guarded,
+                ..RegionOptions::default()
+            };
             interrupt::registering(py, engine, &activity, move |engine| {
                 if huge_pages {
                     engine.allocate_huge(len, options).map(|(addr, pages)| (addr, Some(pages)))

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use moonrail::{
-    Code, Config, Engine, Entry, Error, ForkGuard, MemoryRange, Notify, Opcode, RegionOptions, Request,
-    Retry, Stage,
+    Access, Code, Config, Engine, Entry, Error, ForkGuard, MemoryRange, Notify, Opcode, RegionOptions,
+    Request, Retry, Stage,
 };
 use pyo3::prelude::*;
 
@@ -263,6 +263,11 @@ fn retire(live: Arc<Live>) {
 }
 
 /// The configuration that the drop-in's `initialize` stands for.
+/// What peers may do to memory.
+pub(crate) fn access(readonly: bool) -> Access {
+    if readonly { Access::ReadOnly } else { Access::ReadWrite }
+}
+
 pub(crate) fn config(host: String, metadata_server: String, protocol: String) -> Result<Config, Error> {
     let mut config = Config::new(host, metadata_server);
     // MC_FORCE_TCP asks for TCP whatever the program says, so it is no fallback then.

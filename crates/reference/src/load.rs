@@ -14,6 +14,7 @@ macro_rules! files {
 
 /// Every file of `records/`, in the order in which they are listed.
 pub(crate) const FILES: &[(&str, &str)] = files![
+    "moonrail-access",
     "moonrail-arguments",
     "moonrail-memory",
     "moonrail-peers",

@@ -40,7 +40,9 @@ impl<'a> Case<'a> {
         let Case { target, work, index, started } = *self;
         let untouched = !started || work.opcode == Opcode::Read;
         let retry = match code {
-            Code::RemoteRefused | Code::MemoryFault | Code::UnsupportedPeer => Retry::AfterFix,
+            Code::RemoteRefused | Code::PermissionDenied | Code::MemoryFault | Code::UnsupportedPeer => {
+                Retry::AfterFix
+            }
             _ if untouched => Retry::Safe,
             _ => Retry::Unsafe,
         };
@@ -91,6 +93,11 @@ impl<'a> Case<'a> {
 
     pub(crate) fn refused(&self, miss: &str) -> Trouble {
         self.failed(Code::RemoteRefused, Stage::Transfer, &format!("the remote range {miss}"), true)
+    }
+
+    /// The target's region may not be used so.
+    pub(crate) fn barred(&self, miss: &str) -> Trouble {
+        self.failed(Code::PermissionDenied, Stage::Transfer, &format!("the remote range {miss}"), false)
     }
 
     pub(crate) fn not_mapped(&self) -> Trouble {

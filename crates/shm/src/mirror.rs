@@ -30,7 +30,7 @@ struct Books {
     blocks: HashMap<u32, (Arc<SharedBlock>, usize)>,
     free: Vec<u32>,
     used: usize,
-    /// Regions without a slot, by generation.
+    /// Regions that are not listed, by generation: for want of a slot, or since they are guarded.
     left_out: HashSet<u64>,
 }
 
@@ -46,8 +46,11 @@ impl Mirror {
     pub(crate) fn list(&self, regions: &mut dyn Iterator<Item = &RegionInfo>) {
         let mut books = self.books.lock();
         for info in regions {
-            let Some(index) = books.take_slot() else {
+            // Nobody could ask for a token on this path: initiators find that the list is not whole, and come over TCP.
+            let Some(index) = (!info.guarded).then(|| books.take_slot()).flatten() else {
                 books.left_out.insert(info.generation);
+                // No slot has changed, but readers must look again: the list is no longer whole.
+                self.note(&mut books, 0);
                 continue;
             };
             let backing = info.backing.as_ref().map_or(0, |backing| {
@@ -80,6 +83,7 @@ impl Mirror {
                 self.note(&mut books, index);
             } else {
                 books.left_out.remove(&info.generation);
+                self.note(&mut books, 0);
             }
         }
         self.publish(&books);
@@ -178,6 +182,7 @@ mod tests {
             name: None,
             access: Access::ReadWrite,
             backing: None,
+            guarded: false,
         }
     }
 

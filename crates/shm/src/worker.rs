@@ -173,6 +173,9 @@ impl<'a> Worker<'a> {
                 Err(Miss::Outside { .. }) if view.left_out() => {
                     return Err(Case { index, ..self.case }.not_listed());
                 }
+                Err(miss @ Miss::ReadOnly { .. }) => {
+                    return Err(Case { index, ..self.case }.barred(&miss.to_string()));
+                }
                 Err(miss) => return Err(Case { index, ..self.case }.refused(&miss.to_string())),
             }
         }

@@ -118,6 +118,7 @@ fn a_read_only_region_is_read_only() {
     pair.far.regions.register(range, options).unwrap();
     let entry = Entry { local: pair.near.buffer(&[3; 4096]), remote: range.addr(), len: 4096 };
     let failure = pair.execute(Opcode::Write, &[entry]).unwrap_err();
+    assert_eq!(failure.error.code(), Code::PermissionDenied, "{failure}");
     assert!(failure.to_string().contains("read only"), "{failure}");
     pair.execute(Opcode::Read, &[entry]).unwrap();
 }

@@ -27,6 +27,11 @@ impl Stream {
         list.send(&self.socket)
     }
 
+    /// Hands as much as it takes now to the socket.
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        socket::try_send(&self.socket, bytes)
+    }
+
     /// Takes what has arrived into the list; 0 is the end of the stream.
     pub(crate) fn receive(&mut self, list: &mut HeldIov<'_>) -> io::Result<usize> {
         list.recv(&self.socket)

@@ -126,3 +126,36 @@ fn calls_that_wait_for_the_lane_of_a_silent_peer_end_with_the_call_that_has_it()
         lanes.load(Ordering::Relaxed)
     );
 }
+
+/// The reset looks like the habit of the oldest peers, which close after each request.
+#[test]
+fn a_connection_that_breaks_while_a_peers_habit_is_learnt_teaches_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for (nth, stream) in listener.incoming().enumerate() {
+            thread::spawn(move || {
+                let mut stream = stream.unwrap();
+                let mut header = [0; 24];
+                while stream.read_exact(&mut header).is_ok() {
+                    let size = u64::from_le_bytes(header[..8].try_into().unwrap()) as usize;
+                    if header[16] == 1 {
+                        stream.read_exact(&mut vec![0; size]).unwrap();
+                    } else {
+                        std::io::Write::write_all(&mut stream, &vec![0; size]).unwrap();
+                    }
+                    if nth == 0 {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let near = Side::new();
+    let local = near.buffer(&[7; 64]);
+    let path = TcpPath::new(1);
+    let entry = Entry { local, remote: 4096, len: 64 };
+    for _ in 0..3 {
+        execute(&path, address, Dialect::MooncakeV1, &near, Opcode::Write, &[entry]).unwrap();
+    }
+}

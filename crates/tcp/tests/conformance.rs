@@ -1,9 +1,10 @@
-//! The conformance suite over real sockets: our client against our server, data protocol v2 and v1.
+//! The conformance suite over real sockets: our client against our server, data protocol v2, and rail with and without a key.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::net::TcpListener;
 use std::sync::Arc;
 
+use moonrail_access::{AccessControl, Allow, KeySource};
 use moonrail_tcp::{ServerOptions, TcpPath, TcpServer};
 use moonrail_transport::testkit::Side;
 use moonrail_transport::testkit::conformance::Subject;
@@ -12,16 +13,27 @@ use moonrail_transport::{Dialect, Target};
 const EPOCH: u64 = 77;
 
 fn subject_with(lanes: usize, dialect: Dialect) -> Subject {
+    subject(lanes, dialect, None)
+}
+
+/// With a shared key on both sides.
+fn guarded() -> Subject {
+    let key = KeySource::text("the test", "the shared key of these tests");
+    let access = Arc::new(AccessControl::open(key, Allow::default()).unwrap());
+    subject(4, Dialect::Rail { epoch: EPOCH }, Some(access))
+}
+
+fn subject(lanes: usize, dialect: Dialect, access: Option<Arc<AccessControl>>) -> Subject {
     let far = Arc::new(Side::new());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = TcpServer::start(
         listener,
         Arc::clone(&far.regions),
-        ServerOptions { epoch: EPOCH, ..ServerOptions::default() },
+        ServerOptions { epoch: EPOCH, access: access.clone(), ..ServerOptions::default() },
     )
     .unwrap();
     Subject {
-        path: Box::new(TcpPath::new(lanes)),
+        path: Box::new(TcpPath::new(lanes).guarded(access)),
         target: Target {
             name: "far".to_owned(),
             addresses: vec![server.address()],
@@ -55,4 +67,8 @@ mod rail_on_one_lane {
         1,
         super::Dialect::Rail { epoch: super::EPOCH }
     ));
+}
+
+mod rail_with_a_key {
+    moonrail_transport::conformance_suite!(super::guarded);
 }

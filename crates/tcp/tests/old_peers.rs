@@ -150,7 +150,7 @@ fn a_peer_that_keeps_the_connection_is_confirmed_by_reading_back() {
 fn which_rule_holds_is_learnt_once_for_each_batch_of_a_new_path() {
     let near = Side::new();
     let local = near.buffer(&[5; 64]);
-    for (habit, expected) in [(Habit::KeepsOpen, 2), (Habit::ClosesEach, 5)] {
+    for (habit, expected) in [(Habit::KeepsOpen, 2), (Habit::ClosesEach, 6)] {
         let (address, _, connections) = peer(habit, 64);
         run(address, Dialect::MooncakeV1, &near, Opcode::Write, &scattered(local, 4, 16)).unwrap();
         assert_eq!(connections.load(Ordering::Relaxed), expected);

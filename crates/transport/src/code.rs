@@ -6,6 +6,16 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {
+    /// The peer's region may not be used so: it is registered to be read only.
+    PermissionDenied,
+    /// The peer's region is only for those with a token, and none that was presented fits.
+    TokenRefused,
+    /// The peer admits only engines that prove a shared key, and this one has none.
+    KeyRequired,
+    /// The peer does not know this engine's key, or did not find it proven.
+    KeyRefused,
+    /// The peer does not prove this engine's key: it has none, or it is not the peer that is meant.
+    PeerUnproven,
     /// An argument cannot be right whatever the state of the engine.
     InvalidArgument,
     /// The lists of a batched call differ in length.
@@ -73,6 +83,11 @@ pub enum Code {
 impl Code {
     /// Every code, for tables and tests.
     pub const ALL: &'static [Code] = &[
+        Code::PermissionDenied,
+        Code::TokenRefused,
+        Code::KeyRequired,
+        Code::KeyRefused,
+        Code::PeerUnproven,
         Code::InvalidArgument,
         Code::LengthMismatch,
         Code::UnknownBatch,
@@ -110,6 +125,11 @@ impl Code {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Code::PermissionDenied => "PERMISSION_DENIED",
+            Code::TokenRefused => "TOKEN_REFUSED",
+            Code::KeyRequired => "KEY_REQUIRED",
+            Code::KeyRefused => "KEY_REFUSED",
+            Code::PeerUnproven => "PEER_UNPROVEN",
             Code::InvalidArgument => "INVALID_ARGUMENT",
             Code::LengthMismatch => "LENGTH_MISMATCH",
             Code::UnknownBatch => "UNKNOWN_BATCH",

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod auth;
 pub mod data;
 pub mod directory;
 pub mod handshake;

@@ -107,7 +107,7 @@ proptest! {
         if let Ok(answer) = Answer::decode(&bytes) {
             prop_assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
         }
-        let status = match status { 0..=4 => AnswerStatus::Ok, other => AnswerStatus::Other(other) };
+        let status = match status { 0..=6 => AnswerStatus::Ok, other => AnswerStatus::Other(other) };
         let answer = Answer { kind: AnswerKind::Read, status, id, index, payload };
         prop_assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
         let _ = Welcome::decode(&bytes);

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 pub(crate) struct Link {
     namespace: String,
     here: String,
+    there: String,
 }
 
 impl Link {
@@ -18,17 +19,28 @@ impl Link {
         let namespace = format!("mrf{process}-{worker}");
         let (near, far) = (format!("mrf{process}n{worker}"), format!("mrf{process}f{worker}"));
         ip(&["netns", "add", &namespace])?;
-        let link = Self { namespace, here: near };
+        let link = Self { namespace, here: near, there: far };
         let inside = |args: &[&str]| ip(&[&["-n", &link.namespace], args].concat());
-        ip(&["link", "add", &link.here, "type", "veth", "peer", "name", &far, "netns", &link.namespace])?;
+        ip(&[
+            "link",
+            "add",
+            &link.here,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            &link.there,
+            "netns",
+            &link.namespace,
+        ])?;
         for address in here {
             ip(&["addr", "add", &format!("{address}/24"), "dev", &link.here])?;
         }
         for address in there {
-            inside(&["addr", "add", &format!("{address}/24"), "dev", &far])?;
+            inside(&["addr", "add", &format!("{address}/24"), "dev", &link.there])?;
         }
         inside(&["link", "set", "lo", "up"])?;
-        inside(&["link", "set", &far, "up"])?;
+        ip(&["link", "set", &link.here, "up"])?;
         link.set(true)?;
         Ok(link)
     }
@@ -38,9 +50,10 @@ impl Link {
         vec!["ip", "netns", "exec", &self.namespace]
     }
 
-    /// Takes the link up or down.
+    /// Takes the link up or down: at its far end, so that the route on this one stays and nothing takes another way.
     pub(crate) fn set(&self, up: bool) -> Result<(), String> {
-        ip(&["link", "set", &self.here, if up { "up" } else { "down" }])
+        let state = if up { "up" } else { "down" };
+        ip(&["-n", &self.namespace, "link", "set", &self.there, state])
     }
 }
 

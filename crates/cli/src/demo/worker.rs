@@ -54,6 +54,6 @@ pub(crate) fn run() -> Result<(), Failure> {
 
 /// An engine of this host only.
 pub(super) fn engine() -> Result<Engine, Failure> {
-    let metadata = Metadata { metadata_server: P2P.to_owned() };
+    let metadata = Metadata { metadata_server: P2P.to_owned(), key_file: None, allow: None };
     endpoint::start(endpoint::config("127.0.0.1".to_owned(), &metadata)?)
 }

@@ -12,7 +12,15 @@ use serde_json::Value;
 pub(crate) fn moonrail(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_moonrail"));
     command.args(args).current_dir(std::env::temp_dir());
-    for name in ["MC_TCP_BIND_ADDRESS", "MC_METADATA_CLUSTER_ID", "MOONRAIL_LISTEN", "MOONRAIL_STRICT"] {
+    for name in [
+        "MC_TCP_BIND_ADDRESS",
+        "MC_METADATA_CLUSTER_ID",
+        "MOONRAIL_ALLOW",
+        "MOONRAIL_KEY",
+        "MOONRAIL_KEY_FILE",
+        "MOONRAIL_LISTEN",
+        "MOONRAIL_STRICT",
+    ] {
         command.env_remove(name);
     }
     // A target counts what comes over sockets; the same-host path passes it by.

@@ -6,6 +6,7 @@ use moonrail_wire::json::{self, JsonError};
 use moonrail_wire::segment::SegmentDescriptor;
 
 use super::HandshakeHandler;
+use crate::KEY_REQUIRED;
 
 /// The reply, or why the connection is closed without one.
 pub(super) fn answer(handler: &dyn HandshakeHandler, request: &Message) -> Result<Message, JsonError> {
@@ -19,6 +20,28 @@ pub(super) fn answer(handler: &dyn HandshakeHandler, request: &Message) -> Resul
         }
     };
     Ok(Message { kind: request.kind, body })
+}
+
+/// The reply to a caller without the key. Nothing of the request was looked at but its kind.
+pub(super) fn locked(kind: Kind) -> Message {
+    let reason = "a shared key is required here (MOONRAIL_KEY_FILE)";
+    let body = match kind {
+        Kind::Connection | Kind::Untyped => ConnectionReply::rejection(reason).to_json(),
+        Kind::Notify => NotifyReply { accepted: false }.to_json(),
+        Kind::Metadata | Kind::Probe => refusal(reason, Some(KEY_REQUIRED)),
+    };
+    Message { kind, body }
+}
+
+/// Genuine callers find no protocol in this and fail to open; ours find the reason.
+fn refusal(reason: &str, code: Option<&str>) -> Vec<u8> {
+    let mut object = serde_json::json!({ "refused": reason });
+    if let Some(code) = code {
+        object["code"] = code.into();
+    }
+    let mut line = object.to_string().into_bytes();
+    line.push(b'\n');
+    line
 }
 
 /// A caller that sets up RDMA end points with us is told that there is nothing to set up.
@@ -38,10 +61,7 @@ fn metadata(handler: &dyn HandshakeHandler, body: &[u8]) -> Result<Vec<u8>, Json
     json::shape_of(body)?;
     let caller = SegmentDescriptor::from_json(body).ok();
     if let Some(reason) = handler.refuse(caller.as_ref()) {
-        // Genuine callers find no protocol in this and fail to open; ours find the reason.
-        let mut line = serde_json::json!({ "refused": reason }).to_string().into_bytes();
-        line.push(b'\n');
-        return Ok(line);
+        return Ok(refusal(&reason, None));
     }
     Ok(handler.descriptor().map_or_else(|| b"null\n".to_vec(), |own| own.to_vec()))
 }

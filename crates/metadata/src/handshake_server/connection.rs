@@ -3,23 +3,21 @@
 use std::io;
 use std::net::SocketAddr;
 
-use moonrail_wire::handshake::{Decoder, Message};
+use moonrail_access::{Denied, Session};
+use moonrail_wire::auth::HANDSHAKE_MAGIC;
+use moonrail_wire::handshake::{DEFAULT_MAX_LEN, Decoder, Kind, Message};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::answer::answer;
-use super::{HandshakeHandler, Limits};
+use super::answer::{answer, locked};
+use super::{Desk, reception};
 
 /// Serves one connection to its end. What callers do wrong is theirs to know: it goes to the debug log, as ports are
 /// scanned all day.
-pub(super) async fn serve(
-    mut stream: TcpStream,
-    caller: SocketAddr,
-    handler: &dyn HandshakeHandler,
-    limits: &Limits,
-) {
-    let request = match timeout(limits.request, receive(&mut stream, limits.max_len)).await {
+pub(super) async fn serve(mut stream: TcpStream, caller: SocketAddr, desk: &Desk) {
+    let limits = &desk.limits;
+    let (request, session) = match timeout(limits.request, take_request(&mut stream, caller, desk)).await {
         Ok(Ok(request)) => request,
         Ok(Err(reason)) => {
             tracing::debug!(%caller, reason, "handshake connection dropped");
@@ -30,7 +28,17 @@ pub(super) async fn serve(
             return;
         }
     };
-    let reply = match answer(handler, &request) {
+    let barred = desk.access.as_ref().filter(|access| {
+        // That this process lives is told by its port anyway.
+        session.is_none() && !access.allow().mooncake && request.kind != Kind::Probe
+    });
+    let reply = if let Some(access) = barred {
+        access.deny("handshake", caller, Denied::KeyRequired);
+        Ok(locked(request.kind))
+    } else {
+        answer(&*desk.handler, &request)
+    };
+    let reply = match reply {
         Ok(reply) => reply,
         Err(error) => {
             tracing::debug!(%caller, %error, "handshake request of type {} dropped", request.kind);
@@ -47,15 +55,38 @@ pub(super) async fn serve(
         );
         return;
     }
-    match timeout(limits.close, finish(&mut stream, reply)).await {
+    match timeout(limits.close, finish(&mut stream, reply, session)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%caller, %error, "handshake caller left before its reply"),
         Err(_) => tracing::debug!(%caller, "handshake caller did not close in time"),
     }
 }
 
-async fn receive(stream: &mut TcpStream, max_len: usize) -> Result<Message, String> {
+/// The request, and the session of a caller that has proven the key.
+async fn take_request(
+    stream: &mut TcpStream,
+    caller: SocketAddr,
+    desk: &Desk,
+) -> Result<(Message, Option<Session>), String> {
+    let max_len = desk.limits.max_len;
+    let Some(access) = &desk.access else {
+        return Ok((receive(stream, Decoder::new(max_len)).await?, None));
+    };
+    let mut first = [0; HANDSHAKE_MAGIC.len()];
+    stream.read_exact(&mut first).await.map_err(|error| error.to_string())?;
+    if first == HANDSHAKE_MAGIC {
+        let session = reception::admit(stream, caller, access).await?;
+        let request = reception::receive(stream, caller, access, max_len, &session).await?;
+        return Ok((request, Some(session)));
+    }
+    // A stranger is not given room for more than genuine peers take.
+    let max_len = if access.allow().mooncake { max_len } else { max_len.min(DEFAULT_MAX_LEN) };
     let mut decoder = Decoder::new(max_len);
+    decoder.feed(&first).map_err(|error| error.to_string())?;
+    Ok((receive(stream, decoder).await?, None))
+}
+
+async fn receive(stream: &mut TcpStream, mut decoder: Decoder) -> Result<Message, String> {
     // On the heap: this lives in the task, once for each of up to a thousand connections.
     let mut chunk = vec![0u8; 4 << 10];
     loop {
@@ -69,8 +100,18 @@ async fn receive(stream: &mut TcpStream, max_len: usize) -> Result<Message, Stri
     }
 }
 
-async fn finish(stream: &mut TcpStream, reply: Message) -> io::Result<()> {
-    stream.write_all(&reply.encode()).await?;
+async fn finish(stream: &mut TcpStream, reply: Message, session: Option<Session>) -> io::Result<()> {
+    let mut bytes = reply.encode();
+    if let Some(session) = session {
+        let tag = session.seal_reply(&bytes);
+        bytes.extend_from_slice(&tag);
+    }
+    stream.write_all(&bytes).await?;
+    close(stream).await
+}
+
+/// Half-closes, and waits for the caller to do the same.
+pub(super) async fn close(stream: &mut TcpStream) -> io::Result<()> {
     stream.shutdown().await?;
     // Closing first would leave the port's TIME_WAIT with us; what the caller still sends is of no interest.
     let mut rest = [0u8; 512];

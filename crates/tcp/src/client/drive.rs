@@ -11,7 +11,7 @@ use moonrail_sys::poll::{Interest, wait};
 use moonrail_transport::{Code, Control, Failure, Stage, Stop, Target, WAIT_SLICE, Work};
 use moonrail_wire::data::DataVersion;
 
-use super::exchange::{Exchange, Received};
+use super::exchange::{Exchange, NO_TOKEN, PERMISSION, Received};
 use super::failure::{self, Reached};
 use super::lane::Lane;
 use super::pipelined::Pipelined;
@@ -19,6 +19,10 @@ use super::rail::{Part, RailExchange};
 use super::receive::Incoming;
 use super::send::Outgoing;
 
+/// What it can mean that no token fits.
+const NO_TOKEN_FITS: &str = "the region there is only for those with a token, and none that this engine has presented covers \
+                             the call: there is none of this run of the peer, or it has expired, is for another region, or \
+                             does not allow this";
 /// How long a call that was stopped or refused waits for the peer to say that nothing more of it will land.
 const CONFIRMED: Duration = Duration::from_millis(300);
 /// The same for one whose deadline has passed already.
@@ -125,6 +129,7 @@ fn pump(
             Ok(Received::Some) => moved = true,
             Ok(Received::End) => return Err(failure::gone(target, work, here(), send_error.as_ref()).into()),
             Ok(Received::Refused(code)) => return Err(Ending::Refused(code)),
+            Ok(Received::KeyRequired) => return Err(failure::key_required(target, work, here()).into()),
             Ok(Received::Restarted) => return Err(failure::restarted(target, work, here()).into()),
             Ok(Received::Malformed(bytes)) => return Err(malformed(target, work, here(), bytes).into()),
             Err(error) if is_transient(&error) => {}
@@ -226,11 +231,19 @@ pub(super) fn is_fault(error: &io::Error) -> bool {
 }
 
 fn refused(target: &Target, work: &Work<'_>, here: Reached, code: u32) -> Failure {
-    let message = format!(
-        "the peer refused the request with status {code}: the range is not inside one buffer that it has registered now \
-         (it may have unregistered it)"
-    );
-    failure::failed(target, work, here, Code::RemoteRefused, Stage::Acknowledge, message)
+    let (kind, message) = if code == NO_TOKEN {
+        (Code::TokenRefused, NO_TOKEN_FITS.to_owned())
+    } else if code == PERMISSION {
+        let message = "the peer refused the write: the region there was registered to be read only";
+        (Code::PermissionDenied, message.to_owned())
+    } else {
+        let message = format!(
+            "the peer refused the request with status {code}: the range is not inside one buffer that it has registered \
+             now (it may have unregistered it)"
+        );
+        (Code::RemoteRefused, message)
+    };
+    failure::failed(target, work, here, kind, Stage::Acknowledge, message)
 }
 
 fn malformed(target: &Target, work: &Work<'_>, here: Reached, bytes: [u8; 8]) -> Failure {

@@ -8,6 +8,11 @@ use moonrail_wire::data::STATUS_LEN;
 
 use crate::stream::Stream;
 
+/// The code of a refusal for want of permission.
+pub(super) const PERMISSION: u32 = 5;
+/// The code of a refusal for want of a token.
+pub(super) const NO_TOKEN: u32 = 6;
+
 /// What one attempt to receive gave.
 pub(super) enum Received {
     /// The socket had nothing.
@@ -22,6 +27,8 @@ pub(super) enum Received {
     Refused(u32),
     /// The peer is another process than the one meant; nothing was looked at.
     Restarted,
+    /// The peer wants a shared key; nothing was looked at.
+    KeyRequired,
     /// Where the answer to the entry at `next_index` belongs stand these bytes.
     Malformed([u8; STATUS_LEN]),
 }

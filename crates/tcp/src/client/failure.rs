@@ -35,7 +35,14 @@ pub(super) fn failed(
 ) -> Failure {
     let untouched = reached.untouched || work.opcode == Opcode::Read;
     let retry = match code {
-        Code::RemoteRefused | Code::MemoryFault | Code::ProtocolError => Retry::AfterFix,
+        Code::RemoteRefused
+        | Code::MemoryFault
+        | Code::ProtocolError
+        | Code::PermissionDenied
+        | Code::TokenRefused
+        | Code::KeyRequired
+        | Code::KeyRefused
+        | Code::PeerUnproven => Retry::AfterFix,
         _ if untouched => Retry::Safe,
         _ => Retry::Unsafe,
     };
@@ -82,6 +89,17 @@ pub(super) fn restarted(target: &Target, work: &Work<'_>, reached: Reached) -> F
     );
     let mut failure = failed(target, work, reached, Code::PeerGone, Stage::Connect, message);
     failure.untouched |= reached.applied == Some(0);
+    failure
+}
+
+/// The peer admits only who proves a shared key. It looked at nothing.
+pub(super) fn key_required(target: &Target, work: &Work<'_>, reached: Reached) -> Failure {
+    let message = format!(
+        "the peer at {} admits only engines with its shared key, and this one has none (MOONRAIL_KEY_FILE)",
+        endpoint(target)
+    );
+    let mut failure = failed(target, work, reached, Code::KeyRequired, Stage::Connect, message);
+    failure.untouched = true;
     failure
 }
 

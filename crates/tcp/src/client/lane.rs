@@ -5,11 +5,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
+use moonrail_access::AccessControl;
 use moonrail_sys::poll::{Interest, Ready, wait};
 use moonrail_sys::{errno, socket};
 use moonrail_transport::{Code, Control, Dialect, Failure, Stage, Target, Work};
 
 use super::failure::{self, Reached, failed};
+use super::opening;
 use super::rail::LaneState;
 use crate::spin::Spin;
 use crate::stream::Stream;
@@ -21,6 +23,8 @@ pub(super) struct Lane {
     pub generation: u64,
     /// For a lane that speaks rail.
     pub rail: Option<LaneState>,
+    /// The version of the wallet whose tokens the target has seen.
+    pub presented: u64,
     /// After a failed exchange: the lane can serve the next call all the same.
     pub in_step: bool,
     /// How soon this peer answers.
@@ -28,6 +32,21 @@ pub(super) struct Lane {
 }
 
 impl Lane {
+    /// [`Lane::connect`], and on a rail lane, with `access` control, the proof of the shared key.
+    pub(super) fn open(
+        target: &Target,
+        work: &Work<'_>,
+        control: &Control<'_>,
+        access: Option<&AccessControl>,
+    ) -> Result<Lane, Failure> {
+        let mut lane = Self::connect(target, work, control)?;
+        if let (Some(access), Some(rail)) = (access, &mut lane.rail) {
+            let features = opening::prove(&mut lane.stream, rail.epoch(), access, target, work, control)?;
+            rail.welcomed(features);
+        }
+        Ok(lane)
+    }
+
     /// Connects to the first of the target's addresses that answers.
     pub(super) fn connect(target: &Target, work: &Work<'_>, control: &Control<'_>) -> Result<Lane, Failure> {
         let limit = Instant::now() + control.connect;
@@ -56,7 +75,14 @@ impl Lane {
             Dialect::MooncakeV1 | Dialect::MooncakeV2 => None,
         };
         let stream = Stream::new(socket);
-        Lane { stream, generation: target.generation, rail, in_step: false, spin: Spin::default() }
+        Lane {
+            stream,
+            generation: target.generation,
+            rail,
+            presented: 0,
+            in_step: false,
+            spin: Spin::default(),
+        }
     }
 
     /// Whether an idle lane can no longer be trusted: it was closed, or holds bytes nobody asked for.

@@ -8,8 +8,10 @@ mod exchange;
 mod failure;
 mod growth;
 mod lane;
+mod opening;
 mod pipelined;
 mod pool;
+mod presenting;
 mod rail;
 mod receive;
 mod send;
@@ -22,6 +24,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use moonrail_access::{AccessControl, Wallet};
 use moonrail_transport::{Code, Control, Dialect, Failure, Path, Target, Work};
 use parking_lot::RwLock;
 
@@ -37,6 +40,8 @@ const BULK_ENTRIES: usize = 256;
 /// striped over several lanes: those have a further thread for each further lane while they last.
 pub struct TcpPath {
     lanes_per_peer: usize,
+    access: Option<Arc<AccessControl>>,
+    wallet: Arc<Wallet>,
     pools: RwLock<HashMap<Vec<SocketAddr>, Pools>>,
 }
 
@@ -47,7 +52,27 @@ impl TcpPath {
     /// A path that opens up to `lanes_per_peer` connections (at least 1) to each peer, on demand.
     #[must_use]
     pub fn new(lanes_per_peer: usize) -> Self {
-        Self { lanes_per_peer: lanes_per_peer.max(1), pools: RwLock::default() }
+        Self {
+            lanes_per_peer: lanes_per_peer.max(1),
+            access: None,
+            wallet: Arc::default(),
+            pools: RwLock::default(),
+        }
+    }
+
+    /// The same path, on whose rail lanes both sides prove the shared key before anything else. Without
+    /// `Allow::mooncake` it speaks nothing but rail.
+    #[must_use]
+    pub fn guarded(mut self, access: Option<Arc<AccessControl>>) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// The same path, that presents the tokens in `wallet`.
+    #[must_use]
+    pub fn with_wallet(mut self, wallet: Arc<Wallet>) -> Self {
+        self.wallet = wallet;
+        self
     }
 
     fn pool(&self, target: &Target) -> Arc<Pool> {
@@ -59,7 +84,7 @@ impl TcpPath {
         let mut all = self.pools.write();
         let pools = all.entry(target.addresses.clone()).or_default();
         of_dialect(pools, target).unwrap_or_else(|| {
-            let pool = Arc::new(Pool::new(self.lanes_per_peer));
+            let pool = Arc::new(Pool::new(self.lanes_per_peer, self.access.clone()));
             pools.push((target.dialect, Arc::clone(&pool)));
             pool
         })
@@ -73,16 +98,18 @@ impl TcpPath {
     }
 
     fn execute_once(&self, target: &Target, work: &Work<'_>, control: &Control<'_>) -> Result<(), Failure> {
+        opening::may_speak(self.access.as_deref(), target, work)?;
         let pool = self.pool(target);
         if target.dialect == Dialect::MooncakeV1 {
             return v1::execute(&pool, target, work, control);
         }
         let bytes = work.bytes();
         if matches!(target.dialect, Dialect::Rail { .. }) && stripes::worth_it(bytes) {
-            return stripes::execute(&pool, target, work, control);
+            return stripes::execute(&pool, &self.wallet, target, work, control);
         }
         let bulk = work.entries.len() > BULK_ENTRIES || bytes > BULK_BYTES;
         let mut lane = pool.acquire(target, work, bulk, control)?;
+        presenting::catch_up(&mut lane, &self.wallet, target, work, control)?;
         drive::run(&mut lane, target, work, control, None).inspect_err(|failure| {
             if failure.error.code() == Code::PeerTimeout {
                 pool.is_silent();

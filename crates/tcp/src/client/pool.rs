@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
 
+use moonrail_access::AccessControl;
 use moonrail_transport::{Code, Control, Dialect, Failure, Retry, Stage, Target, WAIT_SLICE, Work};
 use parking_lot::{Condvar, Mutex};
 
@@ -26,6 +27,7 @@ pub(super) enum ClosingRule {
 /// Up to `max` lanes to one data endpoint.
 pub(super) struct Pool {
     max: usize,
+    access: Option<Arc<AccessControl>>,
     state: Mutex<State>,
     freed: Condvar,
     growth: Mutex<Growth>,
@@ -47,9 +49,9 @@ struct State {
 }
 
 impl Pool {
-    pub(super) fn new(max: usize) -> Self {
+    pub(super) fn new(max: usize, access: Option<Arc<AccessControl>>) -> Self {
         let growth = Mutex::new(Growth::new(bulk_limit(max)));
-        Self { max, state: Mutex::default(), freed: Condvar::new(), growth }
+        Self { max, access, state: Mutex::default(), freed: Condvar::new(), growth }
     }
 
     /// Takes a lane: an idle one that still lives, else a new one, else the next that is given back.
@@ -97,7 +99,7 @@ impl Pool {
             self.freed.wait_for(&mut state, WAIT_SLICE.min(control.deadline.map_or(WAIT_SLICE, |d| d - now)));
         }
         drop(state);
-        match Lane::connect(target, work, control) {
+        match Lane::open(target, work, control, self.access.as_deref()) {
             Ok(lane) => Ok(self.lend(lane, target, bulk)),
             Err(failure) => {
                 self.give_back(None, bulk, None);
@@ -130,7 +132,7 @@ impl Pool {
         state.open += usize::from(idle.is_none());
         state.bulk += 1;
         drop(state);
-        match idle.map_or_else(|| Lane::connect(target, work, control), Ok) {
+        match idle.map_or_else(|| Lane::open(target, work, control, self.access.as_deref()), Ok) {
             Ok(lane) => Some(self.lend(lane, target, true)),
             Err(_) => {
                 self.give_back(None, true, None);

@@ -9,6 +9,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Instant;
 
+use moonrail_access::Wallet;
 use moonrail_transport::{Control, Failure, Opcode, Retry, Stop, Target, WAIT_SLICE, Work};
 use parking_lot::Mutex;
 
@@ -16,6 +17,7 @@ use super::drive;
 use super::failure;
 use super::growth::Sample;
 use super::pool::{Lent, Pool};
+use super::presenting;
 use super::rail::{Part, Position};
 
 /// Least bytes of a part: less is over before another thread has begun.
@@ -30,12 +32,13 @@ pub(super) fn worth_it(bytes: u64) -> bool {
 
 pub(super) fn execute(
     pool: &Arc<Pool>,
+    wallet: &Wallet,
     target: &Target,
     work: &Work<'_>,
     control: &Control<'_>,
 ) -> Result<(), Failure> {
     let wanted = pool.growth().lock().lanes(Instant::now());
-    let sample = over(pool, target, work, control, wanted)?;
+    let sample = over(pool, wallet, target, work, control, wanted)?;
     pool.growth().lock().saw(Instant::now(), sample);
     Ok(())
 }
@@ -43,6 +46,7 @@ pub(super) fn execute(
 /// Over `wanted` lanes, or as many of them as it is worth and are free.
 fn over(
     pool: &Arc<Pool>,
+    wallet: &Wallet,
     target: &Target,
     work: &Work<'_>,
     control: &Control<'_>,
@@ -56,6 +60,9 @@ fn over(
         && let Some(lane) = pool.acquire_another(target, work, control)
     {
         lanes.push(lane);
+    }
+    for lane in &mut lanes {
+        presenting::catch_up(lane, wallet, target, work, control)?;
     }
     let (began, lanes_used) = (Instant::now(), lanes.len());
     match lanes.pop() {

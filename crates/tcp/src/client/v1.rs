@@ -50,8 +50,17 @@ fn learn(
     let Some(first) = work.entries.iter().find(|entry| entry.len > 0) else {
         return Ok(ClosingRule::Unknown);
     };
+    // A connection that breaks just then looks like one that is closed by rule: only two in a row are believed.
+    let keeps =
+        keeps_open(first.remote, target, work, control)? || keeps_open(first.remote, target, work, control)?;
+    let rule = if keeps { ClosingRule::KeepsOpen } else { ClosingRule::ClosesEach };
+    pool.learn_rule(rule);
+    Ok(rule)
+}
+
+fn keeps_open(remote: u64, target: &Target, work: &Work<'_>, control: &Control<'_>) -> Result<bool, Failure> {
     let mut lane = Lane::connect(target, work, control)?;
-    let header = read_header(first.remote);
+    let header = read_header(remote);
     let byte = |lane: &mut Lane| -> Result<bool, Failure> {
         match send_all(lane, &header, target, work, Reached::NOTHING, control)? {
             Ended::Yes => return Ok(false),
@@ -62,9 +71,7 @@ fn learn(
     if !byte(&mut lane)? {
         return Err(failure::gone(target, work, Reached::NOTHING, None));
     }
-    let rule = if byte(&mut lane)? { ClosingRule::KeepsOpen } else { ClosingRule::ClosesEach };
-    pool.learn_rule(rule);
-    Ok(rule)
+    byte(&mut lane)
 }
 
 fn on_one_connection(
@@ -126,7 +133,9 @@ fn one_connection_each(
         }
         let reached = Reached { index, applied: Some(index), untouched: false };
         send_writes(&mut lane, target, work, control, &mut outgoing, index)?;
-        if receive_byte(&mut lane, target, work, reached, control)? {
+        let answered = receive_byte(&mut lane, target, work, reached, control)
+            .inspect_err(|_| pool.learn_rule(ClosingRule::Unknown))?;
+        if answered {
             let message =
                 "the peer answered a write with a byte: it does not speak data protocol v1".to_owned();
             return Err(failed(target, work, reached, Code::ProtocolError, Stage::Acknowledge, message));

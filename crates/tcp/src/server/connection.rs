@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use moonrail_access::AccessControl;
 use moonrail_memory::io::HeldIov;
 use moonrail_memory::{Hold, Want};
 use moonrail_sys::errno;
@@ -65,6 +66,8 @@ pub(super) struct Connection {
     /// Whether the next header is the connection's first, and then whether it began a rail hello.
     first: bool,
     rail: bool,
+    /// It has yet to show that it brings a shared key.
+    unproven: bool,
     /// No further request is taken; the connection ends when every answer is out.
     finishing: bool,
     /// When a byte last moved.
@@ -82,14 +85,15 @@ impl Connection {
             small: false,
             first: true,
             rail: false,
+            unproven: false,
             finishing: false,
             last_progress: now,
         }
     }
 
-    /// Between requests and with nothing owed: it may stay so for ever.
+    /// Between requests and with nothing owed: it may stay so for ever. Who has yet to prove a key may not.
     pub(super) fn at_rest(&self) -> bool {
-        matches!(self.place, Place::Header(0)) && self.replies.is_empty()
+        matches!(self.place, Place::Header(0)) && self.replies.is_empty() && !self.unproven
     }
 
     pub(super) fn peer(&self) -> SocketAddr {
@@ -108,6 +112,7 @@ impl Connection {
     /// Moves what can be moved now, up to [`TURN_BYTES`].
     pub(super) fn turn(&mut self, shared: &Shared, now: Instant) -> Turn {
         let mut budget = TURN_BYTES;
+        self.unproven = self.first && shared.options.access.is_some();
         loop {
             let got = match self.take_requests(shared, budget) {
                 Ok(got) => got,
@@ -267,11 +272,27 @@ impl Connection {
                 self.rail = true;
                 return;
             }
+            if let Some(access) = shared.options.locked() {
+                self.bar(shared, access);
+                return;
+            }
             let header = RequestHeader::decode(&self.header);
             self.place = Place::Header(0);
             self.small = header.op == Op::Read || header.size <= SMALL;
             self.serve(shared, header);
         }
+    }
+
+    /// Ends a connection in a protocol that knows no key, at its first header: nothing is looked at.
+    fn bar(&mut self, shared: &Shared, access: &AccessControl) {
+        shared.counters.refused.fetch_add(1, Relaxed);
+        access.refuse(
+            "data",
+            self.peer,
+            &"Mooncake's protocol knows no key (MOONRAIL_ALLOW=mooncake allows it)",
+        );
+        self.finishing = true;
+        self.turn_down(RequestHeader::decode(&self.header).version);
     }
 
     /// Checks the request's range and holds it. A range must lie inside one registered region.
@@ -303,6 +324,11 @@ impl Connection {
                 return;
             }
         };
+        if hold.region().guarded {
+            let why = format_args!("{} at {addr:#x}: the region is only for those with a token", verb(op));
+            self.refuse(shared, version, why);
+            return;
+        }
         match op {
             Op::Read => {
                 shared.counters.requests.fetch_add(1, Relaxed);
@@ -322,6 +348,11 @@ impl Connection {
             warn!("refused a request of {}, which is {told}: {why}", self.peer);
         }
         self.finishing = true;
+        self.turn_down(version);
+    }
+
+    /// Says that the last request is refused, in the way of its protocol.
+    fn turn_down(&mut self, version: DataVersion) {
         match version {
             DataVersion::V2 => self.replies.push(Some(encode_status(STATUS_REJECTED)), None),
             DataVersion::V1 => {

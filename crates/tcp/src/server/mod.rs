@@ -10,9 +10,11 @@ mod connection;
 mod event_loop;
 mod rail;
 mod rail_answers;
+mod reception;
 mod reply;
 #[cfg(test)]
 pub(crate) mod testing;
+mod tokens;
 mod waiting;
 
 use std::io;
@@ -22,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use moonrail_access::{AccessControl, TokenIssuer};
 use moonrail_memory::RegionTable;
 use moonrail_sys::Waker;
 use moonrail_sys::process::ForkGuard;
@@ -39,11 +42,30 @@ pub struct ServerOptions {
     pub serve_v1_writes: bool,
     /// This run of the engine; rail clients that mean another are refused.
     pub epoch: u64,
+    /// With it, clients have to prove the shared key; Mooncake's protocol and rail lanes without a proof are served only
+    /// where it allows `mooncake`.
+    pub access: Option<Arc<AccessControl>>,
+    /// Judges the tokens of guarded regions. Without one, nobody gets at those.
+    pub tokens: Option<Arc<TokenIssuer>>,
+}
+
+impl ServerOptions {
+    /// The access control that whoever brings no key has to be refused by.
+    fn locked(&self) -> Option<&AccessControl> {
+        self.access.as_deref().filter(|access| !access.allow().mooncake)
+    }
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        Self { max_connections: 4096, stall: Duration::from_secs(30), serve_v1_writes: true, epoch: 0 }
+        Self {
+            max_connections: 4096,
+            stall: Duration::from_secs(30),
+            serve_v1_writes: true,
+            epoch: 0,
+            access: None,
+            tokens: None,
+        }
     }
 }
 

@@ -1,23 +1,28 @@
 //! One rail lane of a client (docs/rail-protocol.md): frames in, answers out, in order.
 
+mod opening;
+
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use moonrail_access::Target;
 use moonrail_memory::io::{HeldIov, IovStorage};
-use moonrail_memory::{HoldSet, Want};
+use moonrail_memory::{HoldMiss, HoldSet, Want};
 use moonrail_sys::errno;
+use moonrail_wire::auth::PROOF_LEN;
 use moonrail_wire::rail::{
-    Answer, AnswerKind, AnswerStatus, Cancel, FEATURES, HELLO_LEN, Head, Hello, RANGE_LEN, REQUEST_LEN,
-    Range, Request, RequestKind, VERSION, Welcome, WelcomeStatus,
+    Answer, AnswerKind, AnswerStatus, Cancel, HELLO_LEN, Head, Present, RANGE_LEN, REQUEST_LEN, Range,
+    Request, RequestKind, TOKEN_LEN,
 };
 use tracing::warn;
 
 use super::Shared;
 use super::connection::{TURN_BYTES, Turn, flush, nothing_yet, unreadable};
 use super::rail_answers::Answers;
+use super::tokens::{self, Grants};
 use crate::run::{Expect, Limit, Run};
 use crate::stream::Stream;
 
@@ -32,10 +37,14 @@ const VECTORS: usize = 1000;
 enum Place {
     /// Inside the hello: this many bytes of it are here.
     Hello(usize),
+    /// Inside the proof of a key, which goes where the hello was.
+    Proof(usize, Target),
     /// Inside the head of a request.
     Head(usize),
     /// Inside the table behind the head.
     Table(Request, usize),
+    /// Inside a region token, which goes where the table is.
+    Token(Present, usize),
     /// Inside the payload of a write whose ranges are held.
     Payload(Incoming),
     /// Dropping the payload of a refused write.
@@ -61,6 +70,7 @@ pub(super) struct RailLane {
     /// Of a receive of payload.
     expect: Expect,
     answers: Answers,
+    grants: Grants,
     /// Feature bits in force.
     features: u32,
     finishing: bool,
@@ -82,6 +92,7 @@ impl RailLane {
             iov: IovStorage::default(),
             expect: Expect::default(),
             answers: Answers::default(),
+            grants: Grants::default(),
             features: 0,
             finishing: false,
             last_progress: now,
@@ -155,6 +166,16 @@ impl RailLane {
                 }
                 Ok(got)
             }
+            Place::Proof(have, _) => {
+                let got = self.stream.receive_bytes(&mut self.hello[*have..PROOF_LEN])?;
+                *have += got;
+                if *have == PROOF_LEN
+                    && let Place::Proof(_, target) = std::mem::replace(&mut self.place, Place::Head(0))
+                {
+                    self.judge(shared, target);
+                }
+                Ok(got)
+            }
             Place::Head(have) => {
                 let have = *have;
                 let got = self.stream.receive_bytes(&mut self.head[have..])?;
@@ -170,6 +191,15 @@ impl RailLane {
                 }
                 Ok(got)
             }
+            Place::Token(present, have) => {
+                let (present, have) = (*present, *have);
+                let got = self.stream.receive_bytes(&mut self.table[have..])?;
+                self.place = Place::Token(present, have + got);
+                if have + got == self.table.len() {
+                    self.take_token(shared, present);
+                }
+                Ok(got)
+            }
             Place::Payload(_) => self.take_payload(shared),
             Place::Discard(left) => {
                 let got = self.stream.discard((*left).min(1 << 20) as usize)?;
@@ -182,27 +212,6 @@ impl RailLane {
         }
     }
 
-    fn welcome(&mut self, shared: &Shared) {
-        self.place = Place::Head(0);
-        let epoch = shared.options.epoch;
-        let Ok(hello) = Hello::decode(&self.hello) else {
-            self.finishing = true;
-            return;
-        };
-        let status = if hello.version != VERSION {
-            WelcomeStatus::Version
-        } else if hello.target_epoch != epoch {
-            WelcomeStatus::Epoch
-        } else {
-            WelcomeStatus::Open
-        };
-        self.finishing = status != WelcomeStatus::Open;
-        self.features = hello.features & FEATURES;
-        let features = self.features;
-        let welcome = Welcome { version: VERSION, status, features, epoch, max_payload: MAX_PAYLOAD };
-        self.answers.push_welcome(welcome.encode());
-    }
-
     fn have_head(&mut self, shared: &Shared, have: usize) {
         self.place = Place::Head(have);
         if have < REQUEST_LEN {
@@ -211,6 +220,11 @@ impl RailLane {
         match Head::decode(&self.head, self.features) {
             Err(error) => self.give_up(shared, format_args!("{error}")),
             Ok(Head::Cancel(cancel)) => self.cancel(shared, cancel),
+            Ok(Head::Present(present)) => {
+                self.table.clear();
+                self.table.resize(TOKEN_LEN, 0);
+                self.place = Place::Token(present, 0);
+            }
             Ok(Head::Request(request)) if request.payload > MAX_PAYLOAD => {
                 self.give_up(shared, format_args!("a frame of {} bytes", request.payload));
             }
@@ -258,16 +272,30 @@ impl RailLane {
                 if count < 16 || count.is_power_of_two() {
                     warn!("refused a request of {}, which is told so: {error}", self.peer);
                 }
-                self.refuse(shared, &request, AnswerStatus::Refused, index as u32);
+                let barred = matches!(error.miss, HoldMiss::ReadOnly { .. });
+                let status = if barred { AnswerStatus::Permission } else { AnswerStatus::Refused };
+                self.refuse(shared, &request, status, index as u32);
             }
-            Ok(holds) if request.kind == RequestKind::Read => {
+            Ok(holds) => self.serve(shared, request, ranges, holds),
+        }
+    }
+
+    /// The frame's ranges are held: goes on to the payload or the answer, if tokens are not missing.
+    fn serve(&mut self, shared: &Shared, request: Request, ranges: Vec<Range>, holds: HoldSet) {
+        if let Some(index) = self.grants.first_missing(&holds, &ranges) {
+            tokens::tell_refusal(shared, self.peer, &"no token for a region that needs one");
+            self.refuse(shared, &request, AnswerStatus::Token, index as u32);
+            return;
+        }
+        match request.kind {
+            RequestKind::Read => {
                 shared.counters.requests.fetch_add(1, Relaxed);
                 shared.counters.bytes_out.fetch_add(request.payload, Relaxed);
                 self.place = Place::Head(0);
                 let answer = answer(&request, AnswerStatus::Ok, 0, request.payload);
                 self.answers.push_read(answer, ranges, holds);
             }
-            Ok(holds) => {
+            RequestKind::Write => {
                 let run = Run { index: 0, offset: 0, left: request.payload };
                 self.place = Place::Payload(Incoming { request, ranges, holds, run });
             }

@@ -47,6 +47,13 @@ impl Answers {
         self.push_head(0, head, 0, Vec::new(), HoldSet::default());
     }
 
+    /// A welcome, and the nonce or proof behind it, which is as long.
+    pub(super) fn push_double(&mut self, bytes: [u8; 2 * WELCOME_LEN]) {
+        for half in bytes.as_chunks().0 {
+            self.push_welcome(*half);
+        }
+    }
+
     /// The answer to a read, with the memory that it sends.
     pub(super) fn push_read(&mut self, answer: Answer, ranges: Vec<Range>, holds: HoldSet) {
         self.push_head(answer.id, answer.encode(), answer.payload, ranges, holds);

@@ -108,7 +108,7 @@ fn next(bytes: &[u8], regions: &RegionTable, v1_writes: bool) -> Option<Taken> {
     if header.op == Op::Write && header.size > (bytes.len() - HEADER_LEN) as u64 {
         return None;
     }
-    let hold = regions.hold(header.addr, header.size, want).ok()?;
+    let hold = regions.hold(header.addr, header.size, want).ok().filter(|hold| !hold.region().guarded)?;
     Some(Taken { header, hold })
 }
 

@@ -1,9 +1,11 @@
 //! Requests and answers (docs/rail-protocol.md, sections 3 to 5).
 
-use super::{ANSWER_LEN, CANCEL, MAX_RANGES, RANGE_LEN, REQUEST_LEN, RailError, get, put};
+use super::{ANSWER_LEN, CANCEL, MAX_RANGES, RANGE_LEN, REQUEST_LEN, RailError, TOKEN, TOKEN_LEN, get, put};
 
 /// The `kind` of a [`Cancel`].
 const KIND_CANCEL: u32 = 3;
+/// The `kind` of a [`Present`].
+const KIND_PRESENT: u32 = 4;
 
 /// Direction of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +44,15 @@ pub struct Cancel {
     pub epoch: u64,
 }
 
+/// Announces a region token, [`TOKEN_LEN`] bytes, that follow it; only where [`TOKEN`] is in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Present {
+    /// Chosen as that of a request.
+    pub id: u64,
+    /// Epoch of the target that is meant.
+    pub epoch: u64,
+}
+
 /// What an initiator sends behind its hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Head {
@@ -49,6 +60,8 @@ pub enum Head {
     Request(Request),
     /// Requests to be dropped.
     Cancel(Cancel),
+    /// A token.
+    Present(Present),
 }
 
 /// Bytes of the target's memory.
@@ -69,6 +82,8 @@ pub enum AnswerKind {
     Read,
     /// A cancel: every request before it has its answer.
     Cancel,
+    /// A token.
+    Present,
 }
 
 /// Outcome of a request (section 4).
@@ -84,6 +99,10 @@ pub enum AnswerStatus {
     Epoch,
     /// Dropped, as a [`Cancel`] asked; none of it was done.
     Cancelled,
+    /// A range lies in a region that may not be written.
+    Permission,
+    /// No token that was presented on this lane covers a range; or the token is not taken.
+    Token,
     /// A failure that this version does not know.
     Other(u32),
 }
@@ -163,6 +182,12 @@ impl Head {
                 epoch: u64::from_le_bytes(get(bytes, 24)),
             }));
         }
+        if features & TOKEN != 0 && u32::from_le_bytes(get(bytes, 0)) == KIND_PRESENT {
+            return Ok(Self::Present(Present {
+                id: u64::from_le_bytes(get(bytes, 8)),
+                epoch: u64::from_le_bytes(get(bytes, 24)),
+            }));
+        }
         Request::decode(bytes).map(Self::Request)
     }
 }
@@ -175,6 +200,19 @@ impl Cancel {
         put(&mut bytes, 0, KIND_CANCEL.to_le_bytes());
         put(&mut bytes, 8, self.id.to_le_bytes());
         put(&mut bytes, 16, self.from.to_le_bytes());
+        put(&mut bytes, 24, self.epoch.to_le_bytes());
+        bytes
+    }
+}
+
+impl Present {
+    /// As it is sent.
+    #[must_use]
+    pub fn encode(&self) -> [u8; REQUEST_LEN] {
+        let mut bytes = [0; REQUEST_LEN];
+        put(&mut bytes, 0, KIND_PRESENT.to_le_bytes());
+        put(&mut bytes, 8, self.id.to_le_bytes());
+        put(&mut bytes, 16, (TOKEN_LEN as u64).to_le_bytes());
         put(&mut bytes, 24, self.epoch.to_le_bytes());
         bytes
     }
@@ -214,6 +252,7 @@ impl Answer {
             AnswerKind::Write => 0x81,
             AnswerKind::Read => 0x82,
             AnswerKind::Cancel => 0x83,
+            AnswerKind::Present => 0x84,
         };
         let status = match self.status {
             AnswerStatus::Ok => 0,
@@ -221,6 +260,8 @@ impl Answer {
             AnswerStatus::Fault => 2,
             AnswerStatus::Epoch => 3,
             AnswerStatus::Cancelled => 4,
+            AnswerStatus::Permission => 5,
+            AnswerStatus::Token => 6,
             AnswerStatus::Other(status) => status,
         };
         let mut bytes = [0; ANSWER_LEN];
@@ -239,6 +280,7 @@ impl Answer {
             0x81 => AnswerKind::Write,
             0x82 => AnswerKind::Read,
             0x83 => AnswerKind::Cancel,
+            0x84 => AnswerKind::Present,
             other => return Err(RailError::Kind(other)),
         };
         Ok(Self {
@@ -249,6 +291,8 @@ impl Answer {
                 2 => AnswerStatus::Fault,
                 3 => AnswerStatus::Epoch,
                 4 => AnswerStatus::Cancelled,
+                5 => AnswerStatus::Permission,
+                6 => AnswerStatus::Token,
                 other => AnswerStatus::Other(other),
             },
             id: u64::from_le_bytes(get(bytes, 8)),

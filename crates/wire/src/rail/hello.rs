@@ -1,6 +1,7 @@
 //! Opening a lane: the hello and the welcome (docs/rail-protocol.md, section 2).
 
 use super::{HELLO_LEN, MAGIC, RailError, WELCOME_LEN, get, put};
+use crate::auth::Port;
 
 /// Opens a lane (section 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,12 @@ pub enum WelcomeStatus {
     Version,
     /// The target is another process than the one that is meant.
     Epoch,
+    /// The target admits only who proves a shared key, and the hello brought none.
+    KeyRequired,
+    /// The key is not known there, or was not proven.
+    NotAdmitted,
+    /// The initiator is to prove its key; the target's nonce follows.
+    Prove,
     /// A status that this version does not know: the lane is not open.
     Other(u16),
 }
@@ -53,10 +60,26 @@ impl Hello {
         bytes
     }
 
+    /// As it is sent to `port`.
+    #[must_use]
+    pub fn encode_for(&self, port: Port) -> [u8; HELLO_LEN] {
+        let mut bytes = self.encode();
+        put(&mut bytes, 0, port.magic());
+        bytes
+    }
+
     /// # Errors
     /// [`RailError::Magic`].
     pub fn decode(bytes: &[u8; HELLO_LEN]) -> Result<Self, RailError> {
-        check_magic(bytes)?;
+        Self::decode_for(Port::Data, bytes)
+    }
+
+    /// A hello that came to `port`.
+    ///
+    /// # Errors
+    /// [`RailError::Magic`].
+    pub fn decode_for(port: Port, bytes: &[u8; HELLO_LEN]) -> Result<Self, RailError> {
+        check_magic(bytes, port.magic())?;
         Ok(Self {
             version: u16::from_le_bytes(get(bytes, 8)),
             features: u32::from_le_bytes(get(bytes, 12)),
@@ -73,6 +96,9 @@ impl Welcome {
             WelcomeStatus::Open => 0,
             WelcomeStatus::Version => 1,
             WelcomeStatus::Epoch => 2,
+            WelcomeStatus::KeyRequired => 3,
+            WelcomeStatus::NotAdmitted => 4,
+            WelcomeStatus::Prove => 5,
             WelcomeStatus::Other(status) => status,
         };
         let mut bytes = [0; WELCOME_LEN];
@@ -88,13 +114,16 @@ impl Welcome {
     /// # Errors
     /// [`RailError::Magic`].
     pub fn decode(bytes: &[u8; WELCOME_LEN]) -> Result<Self, RailError> {
-        check_magic(bytes)?;
+        check_magic(bytes, MAGIC)?;
         Ok(Self {
             version: u16::from_le_bytes(get(bytes, 8)),
             status: match u16::from_le_bytes(get(bytes, 10)) {
                 0 => WelcomeStatus::Open,
                 1 => WelcomeStatus::Version,
                 2 => WelcomeStatus::Epoch,
+                3 => WelcomeStatus::KeyRequired,
+                4 => WelcomeStatus::NotAdmitted,
+                5 => WelcomeStatus::Prove,
                 other => WelcomeStatus::Other(other),
             },
             features: u32::from_le_bytes(get(bytes, 12)),
@@ -104,7 +133,7 @@ impl Welcome {
     }
 }
 
-fn check_magic(bytes: &[u8]) -> Result<(), RailError> {
+fn check_magic(bytes: &[u8], expected: [u8; 8]) -> Result<(), RailError> {
     let magic = get(bytes, 0);
-    if magic == MAGIC { Ok(()) } else { Err(RailError::Magic(magic)) }
+    if magic == expected { Ok(()) } else { Err(RailError::Magic(magic)) }
 }

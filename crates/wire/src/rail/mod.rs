@@ -7,7 +7,7 @@ mod hello;
 
 use thiserror::Error;
 
-pub use frames::{Answer, AnswerKind, AnswerStatus, Cancel, Head, Range, Request, RequestKind};
+pub use frames::{Answer, AnswerKind, AnswerStatus, Cancel, Head, Present, Range, Request, RequestKind};
 pub use hello::{Hello, Welcome, WelcomeStatus};
 
 /// The first 8 bytes of a rail connection, and of the welcome.
@@ -31,8 +31,12 @@ pub const SAFE_PAYLOAD: u64 = 1 << 20;
 
 /// Feature bit: the target takes [`Cancel`] frames.
 pub const CANCEL: u32 = 1 << 0;
+/// Feature bit: the target takes [`Present`] frames. (Bit 1 is in [`crate::auth`].)
+pub const TOKEN: u32 = 1 << 2;
+/// Length of a region token in bytes.
+pub const TOKEN_LEN: usize = 80;
 /// Every feature bit known here.
-pub const FEATURES: u32 = CANCEL;
+pub const FEATURES: u32 = CANCEL | TOKEN;
 
 /// Bytes that are no frame of this protocol; the connection cannot go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

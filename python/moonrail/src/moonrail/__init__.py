@@ -8,6 +8,7 @@ from ._capabilities import Capabilities, Capability, capabilities, require
 from ._moonrail import __version__ as __version__
 from .engine import Engine, EngineReport
 from .errors import (
+    AccessError,
     CancelledError,
     CapabilityError,
     DeadlineError,
@@ -32,6 +33,7 @@ from .memory import Buffer, LocalRange, Registration, RemoteBuffer, RemoteRange
 from .peer import Notify, Peer, Probe, Transfer
 
 __all__ = [
+    "AccessError",
     "Buffer",
     "CancelledError",
     "Capabilities",

@@ -6,6 +6,11 @@ Made by `cargo xtask generate` from crates/reference/records; change it there.
 from __future__ import annotations
 
 CLASSES: dict[str, str] = {
+    "PERMISSION_DENIED": "RemoteRangeError",
+    "TOKEN_REFUSED": "RemoteRangeError",
+    "KEY_REQUIRED": "AccessError",
+    "KEY_REFUSED": "AccessError",
+    "PEER_UNPROVEN": "AccessError",
     "INVALID_ARGUMENT": "InvalidArgumentError",
     "LENGTH_MISMATCH": "InvalidArgumentError",
     "UNKNOWN_BATCH": "InvalidArgumentError",

@@ -6,13 +6,15 @@ interpreter and end on Ctrl-C. In a forked child every call raises `EngineClosed
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from . import _moonrail
 from .errors import InvalidArgumentError, MoonrailError
-from .memory import Buffer, Registration, hold
+from .memory import Buffer, LocalRange, Registration, hold
 from .peer import Notify, Peer, Probe
 
 __all__ = ["Engine", "EngineReport"]
@@ -69,6 +71,9 @@ class Engine:
         huge_pages: have the kernel put large registered regions into huge pages, in the background (yes).
         cluster_id: several clusters may share one metadata server under ids of their own.
         refuse_v1: refuse peers that cannot be told of a refused write (Mooncake up to 0.3.11).
+        key_file: file with the shared key that peers have to prove, and are proven; read again when it changes.
+        key: the shared key itself; prefer a file.
+        allow: what is allowed without the key: ``mooncake``, ``same-host``.
 
     What is not given comes from the environment (``MC_*``, ``MOONRAIL_*``), else it is the default.
 
@@ -96,6 +101,9 @@ class Engine:
         huge_pages: bool | None = None,
         cluster_id: str | None = None,
         refuse_v1: bool | None = None,
+        key_file: str | os.PathLike[str] | None = None,
+        key: str | None = None,
+        allow: Iterable[str] | None = None,
     ) -> None:
         options: _moonrail.Options = {
             "protocol": protocol,
@@ -112,6 +120,9 @@ class Engine:
             "huge_pages": huge_pages,
             "cluster_id": cluster_id,
             "refuse_v1": refuse_v1,
+            "key_file": None if key_file is None else os.fspath(key_file),
+            "key": key,
+            "allow": None if allow is None else ",".join([allow] if isinstance(allow, str) else allow),
         }
         self._core = _moonrail.Core(name, metadata, options)
         self._lock = threading.Lock()
@@ -132,7 +143,9 @@ class Engine:
         """A random number of this run; peers tell a restart by it."""
         return self._core.epoch
 
-    def register(self, source: Any, *, name: str | None = None, readonly: bool = False) -> Registration:
+    def register(
+        self, source: Any, *, name: str | None = None, readonly: bool = False, guarded: bool = False
+    ) -> Registration:
         """Makes memory reachable for peers, and usable as the local side of transfers.
 
         Args:
@@ -141,6 +154,7 @@ class Engine:
                 must see to that.
             name: what peers find it under (`Peer.buffer`).
             readonly: peers may read it and not write; needed for memory that is read-only itself.
+            guarded: only peers with a token (`token`) get at it.
 
         Raises:
             RegistrationError: it overlaps a registered region.
@@ -150,13 +164,21 @@ class Engine:
         if held.readonly and not readonly:
             message = f"the memory of this {type(source).__name__} is read-only; register it with readonly=True"
             raise InvalidArgumentError(message, code="INVALID_ARGUMENT", stage="register")
-        self._core.register(held.addr, held.nbytes, name, readonly)
+        self._core.register(held.addr, held.nbytes, name, readonly, guarded)
         registration = Registration(self, source, held, name, readonly)
         with self._lock:
             self._registrations[held.addr] = registration
         return registration
 
-    def allocate(self, nbytes: int, *, name: str | None = None, huge_pages: bool = False) -> Buffer:
+    def allocate(
+        self,
+        nbytes: int,
+        *,
+        name: str | None = None,
+        huge_pages: bool = False,
+        readonly: bool = False,
+        guarded: bool = False,
+    ) -> Buffer:
         """Allocates zeroed, registered memory, whole pages of it.
 
         Peers of this host map it: transfers between two such buffers are plain copies, several times as fast as any
@@ -166,14 +188,45 @@ class Engine:
             name: what peers find it under (`Peer.buffer`).
             huge_pages: of 2 MiB pages, if they are to be had; `Buffer.huge_pages` says which. All of the memory is taken
                 at once then, which takes about 3 ms for each MiB.
+            readonly: peers may read it and not write.
+            guarded: only peers with a token (`token`) get at it.
 
         Raises:
             ResourceLimitError: there is not so much.
         """
-        buffer = Buffer(self._core, nbytes, name, huge_pages)
+        buffer = Buffer(self._core, nbytes, name, huge_pages, readonly, guarded)
         assert isinstance(buffer, Buffer)
         buffer.name = name
         return buffer
+
+    def token(
+        self,
+        memory: Registration | Buffer | LocalRange,
+        *,
+        read: bool = True,
+        write: bool = False,
+        valid_for: float | None = None,
+    ) -> str:
+        """Makes a token for a region of this engine that is ``guarded``: a secret for the peer that is to use it (`present`).
+
+        Args:
+            memory: the region, or a part of it; the token is for the whole.
+            read: it allows to read.
+            write: it allows to write.
+            valid_for: for how long, in seconds; else as long as the memory is registered.
+
+        Raises:
+            InvalidArgumentError: the memory needs no token, or the token would allow nothing.
+        """
+        return self._core.token(memory.addr, read, write, valid_for)
+
+    def present(self, token: str) -> None:
+        """Uses a token that a peer has made, from now on. It says itself which peer it is for.
+
+        Raises:
+            InvalidArgumentError: it is no token. (Whether it is a good one only its maker knows.)
+        """
+        self._core.present(token)
 
     def connect(self, peer: str) -> Peer:
         """Asks the peer called ``peer`` (``host:port``; with a metadata server its segment name) what it offers.

@@ -12,6 +12,7 @@ from typing import Any
 from ._codes import CLASSES
 
 __all__ = [
+    "AccessError",
     "CancelledError",
     "CapabilityError",
     "DeadlineError",
@@ -121,7 +122,7 @@ class LocalRangeError(TransferError):
 
 
 class RemoteRangeError(TransferError):
-    """The peer has no such memory, or refused: REMOTE_NOT_REGISTERED, REMOTE_REFUSED."""
+    """The peer has no such memory, or refused: REMOTE_NOT_REGISTERED, REMOTE_REFUSED, PERMISSION_DENIED, TOKEN_REFUSED."""
 
 
 class PeerError(TransferError):
@@ -142,6 +143,10 @@ class PeerTimeoutError(PeerError, TimeoutError):
 
 class PeerProtocolError(PeerError):
     """The peer answered what its protocol does not allow, or speaks another: PROTOCOL_ERROR, UNSUPPORTED_PEER."""
+
+
+class AccessError(PeerError, PermissionError):
+    """One side does not admit the other: KEY_REQUIRED, KEY_REFUSED, PEER_UNPROVEN."""
 
 
 class DeadlineError(TransferError, TimeoutError):

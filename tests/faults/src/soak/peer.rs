@@ -68,6 +68,8 @@ pub(crate) fn run(nth: usize) {
     let Ok(engine) = Engine::start(config) else { process::exit(3) };
     let len = peers * (PLACE + GUARD);
     let own = engine.allocate(len).expect("memory for the places");
+    // Every page is there from the beginning, so that what grows later is not this.
+    engine.write_local(own, &vec![0; len as usize]).expect("it is registered");
     for place in 0..peers {
         let guard = [GUARD_BYTE; GUARD as usize];
         engine.write_local(own + place * (PLACE + GUARD) + PLACE, &guard).expect("it is registered");

@@ -8,7 +8,7 @@ use moonrail_wire::rail::{
 };
 
 use super::{Blamed, Cancelling, Frame, Hello, RailExchange};
-use crate::client::exchange::Received;
+use crate::client::exchange::{NO_TOKEN, PERMISSION, Received};
 use crate::run::Limit;
 use crate::stream::Stream;
 
@@ -36,6 +36,7 @@ impl RailExchange<'_> {
                 self.turned_away = true;
                 Ok(Received::Restarted)
             }
+            Ok(Welcome { status: WelcomeStatus::KeyRequired, .. }) => Ok(Received::KeyRequired),
             _ => Ok(self.malformed()),
         }
     }
@@ -138,9 +139,11 @@ impl RailExchange<'_> {
             AnswerStatus::Refused => 1,
             AnswerStatus::Fault => 2,
             AnswerStatus::Cancelled => 4,
+            AnswerStatus::Permission => PERMISSION,
+            AnswerStatus::Token => NO_TOKEN,
             AnswerStatus::Other(code) => code,
         };
-        self.touched |= front.kind == AnswerKind::Write && !matches!(code, 1 | 4);
+        self.touched |= front.kind == AnswerKind::Write && !matches!(code, 1 | 4 | PERMISSION | NO_TOKEN);
         if self.failed.is_none() {
             let frame = self.waiting.front().map_or(self.next.index, |frame| frame.run.index);
             self.failed = Some(Blamed { entry: self.blamed(answer), frame });

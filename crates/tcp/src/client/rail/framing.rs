@@ -76,7 +76,7 @@ impl RailExchange<'_> {
             Opcode::Read => RequestKind::Read,
             Opcode::Write => RequestKind::Write,
         };
-        let id = self.take_id();
+        let id = self.state.take_id();
         let request = Request { kind, count: count as u32, id, payload, epoch: self.state.epoch, first };
         head[at..at + REQUEST_LEN].copy_from_slice(&request.encode());
         let run = Run { index: begin.index, offset: begin.offset, left: payload };
@@ -93,7 +93,7 @@ impl RailExchange<'_> {
         }
         self.cancelling = Cancelling::Asked;
         let mut head = self.begin_frame();
-        let id = self.take_id();
+        let id = self.state.take_id();
         head.extend_from_slice(&Cancel { id, from: self.first_id, epoch: self.state.epoch }.encode());
         let run = Run { index: self.next.index, offset: 0, left: 0 };
         self.sending = Some(Sending { head, head_sent: 0, payload: run });
@@ -110,12 +110,6 @@ impl RailExchange<'_> {
             self.state.hello = Hello::Sent;
         }
         head
-    }
-
-    fn take_id(&mut self) -> u64 {
-        let id = self.state.next_id;
-        self.state.next_id += 1;
-        id
     }
 
     pub(super) fn gather_and_send(&mut self, sending: &Sending, stream: &mut Stream) -> io::Result<usize> {

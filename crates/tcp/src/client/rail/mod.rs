@@ -142,6 +142,32 @@ impl LaneState {
             scratch: Scratch::default(),
         }
     }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether the opening is still to come.
+    pub(super) fn is_new(&self) -> bool {
+        self.hello == Hello::Unsent
+    }
+
+    /// The target's and this side's feature bits, once welcomed.
+    pub(super) fn features(&self) -> u32 {
+        self.features
+    }
+
+    pub(super) fn take_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+
+    /// The lane was opened before its first batch, with these feature bits.
+    pub(super) fn welcomed(&mut self, features: u32) {
+        self.hello = Hello::Welcomed;
+        self.features = features;
+    }
 }
 
 impl<'a> RailExchange<'a> {

@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
+use moonrail_access::Wallet;
 use moonrail_memory::{HoldSet, Want};
 use moonrail_transport::testkit::Side;
 use moonrail_transport::{Code, Dialect, Entry};
@@ -31,7 +32,7 @@ impl Pair {
         let server = TcpServer::start(listener, Arc::clone(&far.regions), options).unwrap();
         let pattern: Vec<u8> = (0..LEN).map(|at| (at / 3 % 251) as u8).collect();
         let (local, remote) = (near.buffer(&pattern), far.buffer(&vec![0; LEN]));
-        Self { near, far, server, pool: Arc::new(Pool::new(LANES + 1)), local, remote }
+        Self { near, far, server, pool: Arc::new(Pool::new(LANES + 1, None)), local, remote }
     }
 
     /// Requests of uneven lengths, some longer than a part, that cover the buffers.
@@ -67,7 +68,14 @@ impl Pair {
             generation: 1,
             same_host: None,
         };
-        over(&self.pool, &target, &Work { opcode, entries, holds: &holds }, &control, LANES)
+        over(
+            &self.pool,
+            &Wallet::default(),
+            &target,
+            &Work { opcode, entries, holds: &holds },
+            &control,
+            LANES,
+        )
     }
 
     fn bytes(&self) -> (Vec<u8>, Vec<u8>) {

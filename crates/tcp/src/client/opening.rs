@@ -1,0 +1,157 @@
+//! The opening of a lane on which both sides prove a shared key (docs/security.md).
+//!
+//! Owns the waiting between the blocks of that exchange. Nothing of a batch is sent before it is over.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use moonrail_access::prove::BLOCK_LEN;
+use moonrail_access::{AccessControl, Denied, Initiator, Step, nonce};
+use moonrail_sys::poll::{Interest, wait};
+use moonrail_transport::{Code, Control, Dialect, Failure, Stage, Target, Work};
+use moonrail_wire::auth::Port;
+use moonrail_wire::rail::{FEATURES, Hello, VERSION, Welcome, WelcomeStatus};
+
+use super::failure::{self, Reached, endpoint, failed};
+use crate::stream::Stream;
+
+/// With access control, and unless they are allowed, protocols that know no key are not spoken.
+pub(super) fn may_speak(
+    access: Option<&AccessControl>,
+    target: &Target,
+    work: &Work<'_>,
+) -> Result<(), Failure> {
+    let keyless = !matches!(target.dialect, Dialect::Rail { .. });
+    if keyless && access.is_some_and(|access| !access.allow().mooncake) {
+        let message =
+            "the peer speaks Mooncake's protocol, which knows no key (MOONRAIL_ALLOW=mooncake allows it)";
+        return Err(refusal(target, work, Code::PeerUnproven, message.to_owned()));
+    }
+    Ok(())
+}
+
+/// The hello and its welcome alone; the feature bits in force.
+pub(super) fn greet(
+    stream: &mut Stream,
+    epoch: u64,
+    target: &Target,
+    work: &Work<'_>,
+    control: &Control<'_>,
+) -> Result<u32, Failure> {
+    let mut ready = Readiness::new(stream, target, work, control);
+    ready.send(&Hello { version: VERSION, features: FEATURES, target_epoch: epoch }.encode())?;
+    match Welcome::decode(&ready.receive()?) {
+        Ok(Welcome { status: WelcomeStatus::Open, features, .. }) => Ok(features),
+        Ok(Welcome { status: WelcomeStatus::Epoch, .. }) => Err(denied(target, work, Denied::Epoch)),
+        Ok(Welcome { status: WelcomeStatus::KeyRequired, .. }) => {
+            Err(failure::key_required(target, work, Reached::NOTHING))
+        }
+        _ => Err(denied(target, work, Denied::Malformed)),
+    }
+}
+
+/// Proves the key to the run of the target that has `epoch`, and has it proven; the feature bits in force.
+pub(super) fn prove(
+    stream: &mut Stream,
+    epoch: u64,
+    access: &AccessControl,
+    target: &Target,
+    work: &Work<'_>,
+    control: &Control<'_>,
+) -> Result<u32, Failure> {
+    let broken = |error: &io::Error| failure::gone(target, work, Reached::NOTHING, Some(error));
+    let mut ready = Readiness::new(stream, target, work, control);
+    let nonce = nonce().map_err(|error| broken(&error))?;
+    let mut initiator = Initiator::new(Port::Data, &access.keys(), epoch, FEATURES, nonce);
+    ready.send(initiator.hello())?;
+    loop {
+        let block = ready.receive()?;
+        match initiator.take(&block).map_err(|why| denied(target, work, why))? {
+            Step::Receive => {}
+            Step::Send(proof) => ready.send(&proof)?,
+            Step::Done(admitted) => return Ok(admitted.welcome.features),
+        }
+    }
+}
+
+fn denied(target: &Target, work: &Work<'_>, why: Denied) -> Failure {
+    let (code, hint) = match why {
+        Denied::Epoch => return failure::restarted(target, work, Reached::NOTHING),
+        Denied::Version | Denied::Malformed => (Code::ProtocolError, ""),
+        Denied::KeyRefused => (Code::KeyRefused, " (are the key files the same?)"),
+        _ => (Code::PeerUnproven, ""),
+    };
+    refusal(target, work, code, format!("{}: {why}{hint}", endpoint(target)))
+}
+
+fn refusal(target: &Target, work: &Work<'_>, code: Code, message: String) -> Failure {
+    failed(target, work, Reached::NOTHING, code, Stage::Connect, message)
+}
+
+/// A socket, and for how long it may be waited for.
+pub(super) struct Readiness<'a> {
+    stream: &'a mut Stream,
+    target: &'a Target,
+    work: &'a Work<'a>,
+    control: &'a Control<'a>,
+    limit: Instant,
+}
+
+impl<'a> Readiness<'a> {
+    /// For as long as connecting may take.
+    pub(super) fn new(
+        stream: &'a mut Stream,
+        target: &'a Target,
+        work: &'a Work<'a>,
+        control: &'a Control<'a>,
+    ) -> Self {
+        Self { stream, target, work, control, limit: Instant::now() + control.connect }
+    }
+
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match self.stream.send_bytes(&bytes[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait(Interest::Write)?,
+                Err(error) => return Err(self.gone(Some(&error))),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn receive(&mut self) -> Result<[u8; BLOCK_LEN], Failure> {
+        let mut block = [0; BLOCK_LEN];
+        let mut have = 0;
+        while have < BLOCK_LEN {
+            match self.stream.receive_bytes(&mut block[have..]) {
+                Ok(0) => return Err(self.gone(None)),
+                Ok(count) => have += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait(Interest::Read)?,
+                Err(error) => return Err(self.gone(Some(&error))),
+            }
+        }
+        Ok(block)
+    }
+
+    fn gone(&self, cause: Option<&io::Error>) -> Failure {
+        failure::gone(self.target, self.work, Reached::NOTHING, cause)
+    }
+
+    fn wait(&self, interest: Interest) -> Result<(), Failure> {
+        let (target, work) = (self.target, self.work);
+        if let Some(stop) = (self.control.stop)() {
+            return Err(failure::stopped(target, work, Reached::NOTHING, stop));
+        }
+        let now = Instant::now();
+        let Some(slice) = self.control.slice(now, self.limit) else {
+            if self.control.expired(now) {
+                return Err(failure::deadline(target, work, Reached::NOTHING, Stage::Connect));
+            }
+            let message = format!("no answer to the key from {}", endpoint(target));
+            return Err(refusal(target, work, Code::PeerTimeout, message));
+        };
+        wait(self.stream.as_fd(), interest, Some(slice)).map(drop).map_err(|error| self.gone(Some(&error)))
+    }
+}

@@ -1,0 +1,57 @@
+//! Rail clients that bring a shared key: its proof, and who is told what (docs/security.md).
+
+use std::net::SocketAddr;
+
+use moonrail_access::prove::DOUBLE_LEN;
+use moonrail_access::{AccessControl, Challenge, Denied, Offer, Target, nonce};
+use moonrail_wire::auth::{FEATURE_KEY, PROOF_LEN, Port};
+use moonrail_wire::rail::{FEATURES, HELLO_LEN, Hello, WELCOME_LEN};
+
+use super::rail::MAX_PAYLOAD;
+
+/// What a client that is turned away is told before its connection ends.
+type Told = Option<[u8; WELCOME_LEN]>;
+
+/// Whether the client means to prove a key.
+pub(super) fn brings_key(hello: &[u8; HELLO_LEN]) -> bool {
+    Hello::decode(hello).is_ok_and(|hello| hello.features & FEATURE_KEY != 0)
+}
+
+/// Challenges the client of a hello.
+pub(super) fn challenge(
+    access: &AccessControl,
+    epoch: u64,
+    hello: &[u8; HELLO_LEN],
+    client: SocketAddr,
+) -> Result<Challenge, Told> {
+    let offer = Offer { port: Port::Data, epoch, features: FEATURES, max_payload: MAX_PAYLOAD };
+    let nonce = nonce().map_err(|error| {
+        access.refuse("data", client, &format_args!("no random bytes for its challenge: {error}"));
+        None
+    })?;
+    Target::challenge(offer, &access.keys(), hello, nonce).map_err(|(why, told)| {
+        // A client that means an earlier run is no stranger: it asks for the descriptor anew.
+        if why != Denied::Epoch {
+            access.deny("data", client, why);
+        }
+        told
+    })
+}
+
+/// Judges the client's proof, at the front of `bytes`.
+pub(super) fn judge(
+    access: &AccessControl,
+    target: Target,
+    bytes: &[u8; HELLO_LEN],
+    client: SocketAddr,
+) -> Result<[u8; DOUBLE_LEN], Told> {
+    let mut proof = [0; PROOF_LEN];
+    proof.copy_from_slice(&bytes[..PROOF_LEN]);
+    match target.judge(&proof) {
+        Ok((verdict, _)) => Ok(verdict),
+        Err((why, told)) => {
+            access.deny("data", client, why);
+            Err(Some(told))
+        }
+    }
+}
