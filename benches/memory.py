@@ -29,8 +29,10 @@ _flush: list[Pool] = []
 
 
 def new_pool(length: int = POOL) -> Pool:
-    """Memory with every page touched; numpy asks for huge pages."""
-    return np.full(length, 7, dtype=np.uint8)
+    """Memory with every page touched, from the start of a page on, as the ceilings' is; numpy asks for huge pages."""
+    area = np.full(length + mmap.PAGESIZE, 7, dtype=np.uint8)
+    start = -area.ctypes.data % mmap.PAGESIZE
+    return area[start : start + length]
 
 
 def small_pool(length: int = POOL) -> Pool:
