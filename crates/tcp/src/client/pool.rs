@@ -169,6 +169,7 @@ impl Pool {
 
     fn lend(self: &Arc<Self>, mut lane: Lane, target: &Target, bulk: bool) -> Lent {
         lane.generation = lane.generation.max(target.generation);
+        lane.in_step = false;
         Lent { pool: Arc::clone(self), lane: Some(lane), bulk, keep: false }
     }
 
@@ -253,5 +254,39 @@ impl Drop for Lent {
             drop(lane);
             self.pool.give_back(None, self.bulk, Some(generation));
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use moonrail_memory::HoldSet;
+    use moonrail_transport::Opcode;
+
+    use super::*;
+
+    #[test]
+    fn a_lane_that_ended_one_call_in_step_must_end_the_next_one_so_too() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let pool = Arc::new(Pool::new(1, None));
+        let target = Target {
+            name: "far".to_owned(),
+            addresses: vec![listener.local_addr().unwrap()],
+            dialect: Dialect::Rail { epoch: 7 },
+            generation: 1,
+            same_host: None,
+        };
+        let work = Work { opcode: Opcode::Write, entries: &[], holds: &HoldSet::default() };
+        let limit = Duration::from_secs(5);
+        let control = Control { deadline: None, connect: limit, progress: limit, stop: &|| None };
+        let lend = || pool.acquire(&target, &work, false, &control).unwrap();
+        lend().in_step = true;
+        assert_eq!(pool.state.lock().idle.len(), 1);
+        // This call broke before its exchange had begun, as when a token finds no answer.
+        drop(lend());
+        assert_eq!(pool.state.lock().idle.len(), 0);
     }
 }
