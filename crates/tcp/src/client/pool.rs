@@ -108,10 +108,13 @@ impl Pool {
         }
     }
 
-    /// A call on one of the lanes ended because the peer did not move: calls that wait for a lane end likewise.
-    pub(super) fn is_silent(&self) {
-        self.state.lock().silences += 1;
-        self.freed.notify_all();
+    /// Takes note of how a call on one of the lanes failed: where the peer did not move, calls that wait for a lane end
+    /// likewise.
+    pub(super) fn learn_failure(&self, failure: &Failure) {
+        if failure.error.code() == Code::PeerTimeout {
+            self.state.lock().silences += 1;
+            self.freed.notify_all();
+        }
     }
 
     /// A further lane for a bulk batch that has one already, if there is one free or to be opened now.
