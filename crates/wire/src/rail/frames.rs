@@ -1,4 +1,4 @@
-//! Requests and answers (docs/rail-protocol.md, sections 3 to 5).
+//! Requests and answers (docs/rail-protocol.md, sections 3 to 5 and 9).
 
 use super::{ANSWER_LEN, CANCEL, MAX_RANGES, RANGE_LEN, REQUEST_LEN, RailError, TOKEN, TOKEN_LEN, get, put};
 
