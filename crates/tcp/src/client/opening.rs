@@ -107,6 +107,8 @@ impl<'a> Readiness<'a> {
         work: &'a Work<'a>,
         control: &'a Control<'a>,
     ) -> Self {
+        // A block is short; the lane may have been left waiting for more.
+        stream.wake_at(1);
         Self { stream, target, work, control, limit: Instant::now() + control.connect }
     }
 
