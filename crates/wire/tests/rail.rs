@@ -83,6 +83,9 @@ fn the_frames_of_the_feature_token_stay() {
     assert_eq!(vector("token/present"), present.encode());
     assert_eq!(Head::decode(&present.encode(), TOKEN), Ok(Head::Present(present)));
     assert_eq!(Head::decode(&present.encode(), !TOKEN), Err(RailError::Kind(4)));
+    let mut longer = present.encode();
+    longer[16] += 1;
+    assert_eq!(Head::decode(&longer, TOKEN), Err(RailError::Token(81)));
     let taken = Answer { kind: AnswerKind::Present, status: AnswerStatus::Ok, id: 12, index: 0, payload: 0 };
     assert_eq!(vector("token/present_ok"), taken.encode());
     let not_taken = Answer { status: AnswerStatus::Token, ..taken };
@@ -140,7 +143,9 @@ proptest! {
         if let Ok(request) = Request::decode(&bytes) {
             prop_assert!(request.table_len() < MAX_RANGES * 16);
         }
-        match Head::decode(&bytes, CANCEL) {
+        match Head::decode(&bytes, CANCEL | TOKEN) {
+            Ok(Head::Present(present)) => prop_assert_eq!(Head::decode(&present.encode(), TOKEN), Ok(Head::Present(present))),
+            Err(RailError::Token(len)) => prop_assert!(len != 80),
             Ok(Head::Cancel(cancel)) => prop_assert_eq!(Head::decode(&cancel.encode(), CANCEL), Ok(Head::Cancel(cancel))),
             other => prop_assert_eq!(other, Request::decode(&bytes).map(Head::Request)),
         }
