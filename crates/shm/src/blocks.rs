@@ -39,7 +39,7 @@ impl Mapped {
         let mut list = self.list.clone();
         match list.binary_search_by_key(&block, |&(id, _)| id) {
             Ok(_) => {}
-            Err(_) if list.len() >= MOST => {}
+            Err(_) if self.is_full() => {}
             Err(at) => list.insert(at, (block, Arc::new(far))),
         }
         Self { list }
@@ -47,6 +47,11 @@ impl Mapped {
 
     pub(crate) fn without(&self, gone: &[u32]) -> Self {
         Self { list: self.list.iter().filter(|(id, _)| !gone.contains(id)).cloned().collect() }
+    }
+
+    /// Whether no further block is mapped.
+    pub(crate) fn is_full(&self) -> bool {
+        self.list.len() >= MOST
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -223,6 +228,20 @@ mod tests {
         // The desk goes on.
         answer(&far, 5, 8192, Some(&good));
         assert_eq!(ask(&desk, &near, 5), [(5, 8192)]);
+    }
+
+    #[test]
+    fn there_is_room_again_when_a_block_goes() {
+        let far = |name| {
+            let memfd = Memfd::create(name, 4096, Pages::Usual).unwrap();
+            FarBlock::open(memfd.as_fd().try_clone_to_owned().unwrap(), 4096).unwrap()
+        };
+        let first = Arc::new(far(c"first"));
+        let full = Mapped { list: (1..=MOST as u32).map(|id| (id, Arc::clone(&first))).collect() };
+        assert!(full.is_full() && full.with(MOST as u32 + 1, far(c"second")).get(MOST as u32 + 1).is_none());
+        let rest = full.without(&[7]);
+        assert!(!rest.is_full() && rest.get(7).is_none());
+        assert!(rest.with(MOST as u32 + 1, far(c"second")).get(MOST as u32 + 1).is_some());
     }
 
     #[test]

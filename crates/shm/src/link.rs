@@ -148,12 +148,19 @@ impl Link {
 
     /// Whether the range lies in memory that can be mapped, as far as this process has seen.
     pub(crate) fn may_be_mapped(&self, addr: u64, len: u64) -> bool {
-        let found = self.seen.read().view.find(addr, len, Want::Read, u64::MAX);
-        found.ok().and_then(|found| found.backing).is_some_and(|(block, _)| !self.desk.given_up(block))
+        let seen = self.seen.read();
+        let found = seen.view.find(addr, len, Want::Read, u64::MAX).ok();
+        found.and_then(|found| found.backing).is_some_and(|(block, _)| {
+            seen.mapped.get(block).is_some() || !(seen.mapped.is_full() || self.desk.given_up(block))
+        })
     }
 
-    /// Sees to it that a block gets mapped, which may take until a later call; waits 2 ms at most.
+    /// Sees to it that a block gets mapped if there is room for one more, which may take until a later call; waits 2 ms at
+    /// most.
     pub(crate) fn fetch(&self, block: u32) {
+        if self.seen.read().mapped.is_full() {
+            return;
+        }
         self.desk.ask(&self.socket, block, |block, far| {
             let mut seen = self.seen.write();
             if seen.view.lists(block) {

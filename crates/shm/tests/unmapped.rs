@@ -57,10 +57,13 @@ fn the_side_at_fault_is_named_with_its_descriptor() {
         assert_eq!(failure.untouched, opcode == Opcode::Read);
         // The far side.
         let remote = |remote: MemoryRange| Entry { local: good.addr(), remote: remote.addr(), len: 4096 };
-        let failure = run(&hollow, &sound.regions, opcode, &[remote(good), remote(gone)]).unwrap_err();
+        // An empty descriptor between them, wherever it points, is not to blame.
+        let empty = Entry { local: 0, remote: 0, len: 0 };
+        let entries = [remote(good), empty, remote(gone)];
+        let failure = run(&hollow, &sound.regions, opcode, &entries).unwrap_err();
         assert_eq!(
             (failure.error.code(), failure.error.index()),
-            (Code::RemoteRefused, Some(1)),
+            (Code::RemoteRefused, Some(2)),
             "{failure}"
         );
         assert!(failure.to_string().contains("not mapped"), "{failure}");

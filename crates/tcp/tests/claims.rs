@@ -87,9 +87,18 @@ fn what_was_only_sent_to_a_v1_peer_is_not_said_to_be_applied() {
     assert!(failure.error.message().contains("0 of 16 descriptors are known to be applied"), "{failure}");
 }
 
-/// Each would wait for the peer as long as the one before it.
 #[test]
 fn calls_that_wait_for_the_lane_of_a_silent_peer_end_with_the_call_that_has_it() {
+    wait_for_a_silent_peer(64);
+}
+
+#[test]
+fn large_calls_that_wait_for_the_lane_of_a_silent_peer_end_with_the_call_that_has_it() {
+    wait_for_a_silent_peer(8 << 20);
+}
+
+/// Each would wait for the peer as long as the one before it.
+fn wait_for_a_silent_peer(len: usize) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let lanes = Arc::new(AtomicUsize::new(0));
@@ -102,14 +111,14 @@ fn calls_that_wait_for_the_lane_of_a_silent_peer_end_with_the_call_that_has_it()
         }
     });
     let near = Side::new();
-    let local = near.buffer(&[7; 64]);
+    let local = near.buffer(&vec![7; len]);
     let path = TcpPath::new(1);
     thread::scope(|scope| {
         let calls: Vec<_> = (0..12)
             .map(|_| {
                 let (path, near) = (&path, &near);
                 scope.spawn(move || {
-                    let entry = Entry { local, remote: 4096, len: 64 };
+                    let entry = Entry { local, remote: 4096, len: len as u64 };
                     execute(path, address, Dialect::Rail { epoch: EPOCH }, near, Opcode::Write, &[entry])
                 })
             })

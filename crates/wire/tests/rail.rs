@@ -5,7 +5,7 @@ use std::path::Path;
 
 use moonrail_wire::rail::{
     ANSWER_LEN, Answer, AnswerKind, AnswerStatus, CANCEL, Cancel, HELLO_LEN, Head, Hello, MAX_RANGES,
-    REQUEST_LEN, RailError, Range, Request, RequestKind, WELCOME_LEN, Welcome, WelcomeStatus,
+    Present, REQUEST_LEN, RailError, Range, Request, RequestKind, TOKEN, WELCOME_LEN, Welcome, WelcomeStatus,
 };
 use proptest::prelude::*;
 
@@ -50,18 +50,23 @@ fn the_requests_and_answers_of_version_1_stay() {
     assert_eq!(vector("write_refused"), refused.encode());
 }
 
-#[test]
-fn the_frames_of_the_feature_cancel_stay() {
-    let hello = Hello { version: 1, features: CANCEL, target_epoch: 0x0123_4567_89ab_cdef };
-    assert_eq!(vector("cancel/hello"), hello.encode());
+/// The hello and welcome of a lane on which only this feature is in force.
+fn opens_with(feature: &str, features: u32) {
+    let hello = Hello { version: 1, features, target_epoch: 0x0123_4567_89ab_cdef };
+    assert_eq!(vector(&format!("{feature}/hello")), hello.encode());
     let welcome = Welcome {
         version: 1,
         status: WelcomeStatus::Open,
-        features: CANCEL,
+        features,
         epoch: 0x0123_4567_89ab_cdef,
         max_payload: 64 << 20,
     };
-    assert_eq!(vector("cancel/welcome"), welcome.encode());
+    assert_eq!(vector(&format!("{feature}/welcome")), welcome.encode());
+}
+
+#[test]
+fn the_frames_of_the_feature_cancel_stay() {
+    opens_with("cancel", CANCEL);
     let cancel = Cancel { id: 12, from: 8, epoch: 9 };
     assert_eq!(vector("cancel/cancel"), cancel.encode());
     let done = Answer { kind: AnswerKind::Cancel, status: AnswerStatus::Ok, id: 12, index: 0, payload: 0 };
@@ -69,6 +74,24 @@ fn the_frames_of_the_feature_cancel_stay() {
     let dropped =
         Answer { kind: AnswerKind::Read, status: AnswerStatus::Cancelled, id: 8, index: 0, payload: 0 };
     assert_eq!(vector("cancel/read_cancelled"), dropped.encode());
+}
+
+#[test]
+fn the_frames_of_the_feature_token_stay() {
+    opens_with("token", TOKEN);
+    let present = Present { id: 12, epoch: 9 };
+    assert_eq!(vector("token/present"), present.encode());
+    assert_eq!(Head::decode(&present.encode(), TOKEN), Ok(Head::Present(present)));
+    assert_eq!(Head::decode(&present.encode(), !TOKEN), Err(RailError::Kind(4)));
+    let mut longer = present.encode();
+    longer[16] += 1;
+    assert_eq!(Head::decode(&longer, TOKEN), Err(RailError::Token(81)));
+    let taken = Answer { kind: AnswerKind::Present, status: AnswerStatus::Ok, id: 12, index: 0, payload: 0 };
+    assert_eq!(vector("token/present_ok"), taken.encode());
+    let not_taken = Answer { status: AnswerStatus::Token, ..taken };
+    assert_eq!(vector("token/present_not_taken"), not_taken.encode());
+    let without = Answer { kind: AnswerKind::Read, status: AnswerStatus::Token, id: 8, index: 1, payload: 0 };
+    assert_eq!(vector("token/read_without_token"), without.encode());
 }
 
 #[test]
@@ -120,7 +143,9 @@ proptest! {
         if let Ok(request) = Request::decode(&bytes) {
             prop_assert!(request.table_len() < MAX_RANGES * 16);
         }
-        match Head::decode(&bytes, CANCEL) {
+        match Head::decode(&bytes, CANCEL | TOKEN) {
+            Ok(Head::Present(present)) => prop_assert_eq!(Head::decode(&present.encode(), TOKEN), Ok(Head::Present(present))),
+            Err(RailError::Token(len)) => prop_assert!(len != 80),
             Ok(Head::Cancel(cancel)) => prop_assert_eq!(Head::decode(&cancel.encode(), CANCEL), Ok(Head::Cancel(cancel))),
             other => prop_assert_eq!(other, Request::decode(&bytes).map(Head::Request)),
         }

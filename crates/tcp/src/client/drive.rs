@@ -28,20 +28,34 @@ const CONFIRMED: Duration = Duration::from_millis(300);
 /// The same for one whose deadline has passed already.
 const CONFIRMED_LATE: Duration = Duration::from_millis(50);
 
-/// Carries out `work` on `lane`: as rail if the lane speaks it, and then perhaps only a part of it; else in data
-/// protocol v2.
+/// Carries out `work` on `lane`: as rail if the lane speaks it, else in data protocol v2.
 pub(super) fn run(
     lane: &mut Lane,
     target: &Target,
     work: &Work<'_>,
     control: &Control<'_>,
-    part: Option<Part>,
 ) -> Result<(), Failure> {
-    let Some(mut rail) = lane.rail.take() else {
-        let mut exchange = Pipelined::new(Outgoing::new(work, DataVersion::V2), Incoming::new(work));
-        return drive(lane, target, work, control, &mut exchange);
-    };
-    let outcome = drive(lane, target, work, control, &mut RailExchange::new(work, &mut rail, part));
+    if lane.rail.is_some() {
+        return run_rail(lane, target, work, control, None).map_err(|(failure, _)| failure);
+    }
+    let mut exchange = Pipelined::new(Outgoing::new(work, DataVersion::V2), Incoming::new(work));
+    drive(lane, target, work, control, &mut exchange)
+}
+
+/// Carries out a part of `work`, or all of it, on a lane that speaks rail. With a failure comes the first entry of the
+/// part that is not known to be applied.
+pub(super) fn run_rail(
+    lane: &mut Lane,
+    target: &Target,
+    work: &Work<'_>,
+    control: &Control<'_>,
+    part: Option<Part>,
+) -> Result<(), (Failure, usize)> {
+    let mut rail = lane.rail.take().expect("invariant: the caller knows that the lane speaks rail");
+    let mut exchange = RailExchange::new(work, &mut rail, part);
+    let outcome =
+        drive(lane, target, work, control, &mut exchange).map_err(|failure| (failure, exchange.next_index()));
+    drop(exchange);
     lane.rail = Some(rail);
     outcome
 }

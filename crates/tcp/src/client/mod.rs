@@ -109,12 +109,9 @@ impl TcpPath {
         }
         let bulk = work.entries.len() > BULK_ENTRIES || bytes > BULK_BYTES;
         let mut lane = pool.acquire(target, work, bulk, control)?;
-        presenting::catch_up(&mut lane, &self.wallet, target, work, control)?;
-        drive::run(&mut lane, target, work, control, None).inspect_err(|failure| {
-            if failure.error.code() == Code::PeerTimeout {
-                pool.is_silent();
-            }
-        })?;
+        presenting::catch_up(&mut lane, &self.wallet, target, work, control)
+            .and_then(|()| drive::run(&mut lane, target, work, control))
+            .inspect_err(|failure| pool.learn_failure(failure))?;
         lane.keep();
         Ok(())
     }

@@ -1,6 +1,7 @@
-//! The opening of a lane on which both sides prove a shared key (docs/security.md).
+//! What is said on a rail lane before the first frame of a batch: the hello, and the proof of a shared key where there is one
+//! (docs/security.md).
 //!
-//! Owns the waiting between the blocks of that exchange. Nothing of a batch is sent before it is over.
+//! Owns the waiting between blocks that are awaited one by one.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -106,6 +107,8 @@ impl<'a> Readiness<'a> {
         work: &'a Work<'a>,
         control: &'a Control<'a>,
     ) -> Self {
+        // A block is short; the lane may have been left waiting for more.
+        stream.wake_at(1);
         Self { stream, target, work, control, limit: Instant::now() + control.connect }
     }
 
@@ -149,7 +152,7 @@ impl<'a> Readiness<'a> {
             if self.control.expired(now) {
                 return Err(failure::deadline(target, work, Reached::NOTHING, Stage::Connect));
             }
-            let message = format!("no answer to the key from {}", endpoint(target));
+            let message = format!("{} does not answer what comes before a transfer", endpoint(target));
             return Err(refusal(target, work, Code::PeerTimeout, message));
         };
         wait(self.stream.as_fd(), interest, Some(slice)).map(drop).map_err(|error| self.gone(Some(&error)))

@@ -108,10 +108,13 @@ impl Pool {
         }
     }
 
-    /// A call on one of the lanes ended because the peer did not move: calls that wait for a lane end likewise.
-    pub(super) fn is_silent(&self) {
-        self.state.lock().silences += 1;
-        self.freed.notify_all();
+    /// Takes note of how a call on one of the lanes failed: where the peer did not move, calls that wait for a lane end
+    /// likewise.
+    pub(super) fn learn_failure(&self, failure: &Failure) {
+        if failure.error.code() == Code::PeerTimeout {
+            self.state.lock().silences += 1;
+            self.freed.notify_all();
+        }
     }
 
     /// A further lane for a bulk batch that has one already, if there is one free or to be opened now.
@@ -169,6 +172,7 @@ impl Pool {
 
     fn lend(self: &Arc<Self>, mut lane: Lane, target: &Target, bulk: bool) -> Lent {
         lane.generation = lane.generation.max(target.generation);
+        lane.in_step = false;
         Lent { pool: Arc::clone(self), lane: Some(lane), bulk, keep: false }
     }
 
@@ -253,5 +257,39 @@ impl Drop for Lent {
             drop(lane);
             self.pool.give_back(None, self.bulk, Some(generation));
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use moonrail_memory::HoldSet;
+    use moonrail_transport::Opcode;
+
+    use super::*;
+
+    #[test]
+    fn a_lane_that_ended_one_call_in_step_must_end_the_next_one_so_too() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let pool = Arc::new(Pool::new(1, None));
+        let target = Target {
+            name: "far".to_owned(),
+            addresses: vec![listener.local_addr().unwrap()],
+            dialect: Dialect::Rail { epoch: 7 },
+            generation: 1,
+            same_host: None,
+        };
+        let work = Work { opcode: Opcode::Write, entries: &[], holds: &HoldSet::default() };
+        let limit = Duration::from_secs(5);
+        let control = Control { deadline: None, connect: limit, progress: limit, stop: &|| None };
+        let lend = || pool.acquire(&target, &work, false, &control).unwrap();
+        lend().in_step = true;
+        assert_eq!(pool.state.lock().idle.len(), 1);
+        // This call broke before its exchange had begun, as when a token finds no answer.
+        drop(lend());
+        assert_eq!(pool.state.lock().idle.len(), 0);
     }
 }

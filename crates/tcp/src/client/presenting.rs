@@ -8,8 +8,8 @@ use super::failure::{Reached, endpoint, failed};
 use super::lane::Lane;
 use super::opening::{self, Readiness};
 
-/// Presents every token for the target's run, if there are new ones since the lane's last call. One that it does not take is no failure: what it was needed for is refused
-/// then, and says so.
+/// Presents every token for the target's run, if there are new ones since the lane's last call. One that it does not take is
+/// no failure: what it was needed for is refused then, and says so.
 pub(super) fn catch_up(
     lane: &mut Lane,
     wallet: &Wallet,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use moonrail_access::Wallet;
 use moonrail_transport::{Control, Failure, Opcode, Retry, Stop, Target, WAIT_SLICE, Work};
@@ -52,8 +52,7 @@ fn over(
     control: &Control<'_>,
     wanted: usize,
 ) -> Result<Sample, Failure> {
-    let bytes = work.bytes();
-    let could_use = usize::try_from(bytes / LEAST).unwrap_or(usize::MAX);
+    let could_use = usize::try_from(work.bytes() / LEAST).unwrap_or(usize::MAX);
     let wanted = wanted.min(could_use);
     let mut lanes = vec![pool.acquire(target, work, true, control)?];
     while lanes.len() < wanted
@@ -61,19 +60,33 @@ fn over(
     {
         lanes.push(lane);
     }
+    let mut sample = Sample { lanes: lanes.len(), could_use, bytes: work.bytes(), took: Duration::ZERO };
+    sample.took =
+        on(lanes, wallet, target, work, control).inspect_err(|failure| pool.learn_failure(failure))?;
+    Ok(sample)
+}
+
+/// Over these lanes; how long it took.
+fn on(
+    mut lanes: Vec<Lent>,
+    wallet: &Wallet,
+    target: &Target,
+    work: &Work<'_>,
+    control: &Control<'_>,
+) -> Result<Duration, Failure> {
     for lane in &mut lanes {
         presenting::catch_up(lane, wallet, target, work, control)?;
     }
-    let (began, lanes_used) = (Instant::now(), lanes.len());
+    let began = Instant::now();
     match lanes.pop() {
         Some(mut only) if lanes.is_empty() => {
-            drive::run(&mut only, target, work, control, None)?;
+            drive::run(&mut only, target, work, control)?;
             only.keep();
         }
         last => Striped { target, work, control, stopped: Mutex::default() }
-            .execute(lanes.into_iter().chain(last).collect(), bytes)?,
+            .execute(lanes.into_iter().chain(last).collect())?,
     }
-    Ok(Sample { lanes: lanes_used, could_use, bytes, took: began.elapsed() })
+    Ok(began.elapsed())
 }
 
 /// One transfer over several lanes.
@@ -93,11 +106,18 @@ struct Stopped {
     cause: Option<usize>,
 }
 
+/// How a part failed.
+struct Ended {
+    failure: Failure,
+    /// Every entry of the part in front of this one is known to be applied.
+    applied: usize,
+}
+
 impl Striped<'_> {
-    fn execute(&self, lanes: Vec<Lent>, bytes: u64) -> Result<(), Failure> {
-        let parts = cut(self.work, bytes, lanes.len());
+    fn execute(&self, lanes: Vec<Lent>) -> Result<(), Failure> {
+        let parts = cut(self.work, self.work.bytes(), lanes.len());
         let (report, reports) = channel();
-        let mut outcomes: Vec<Option<Failure>> = parts.iter().map(|_| None).collect();
+        let mut outcomes: Vec<Option<Ended>> = parts.iter().map(|_| None).collect();
         thread::scope(|scope| {
             let mut jobs = parts.iter().copied().zip(lanes).enumerate();
             let own = jobs.next();
@@ -132,7 +152,7 @@ impl Striped<'_> {
         nth: usize,
         part: Part,
         lane: &Mutex<Option<Lent>>,
-        report: &Sender<(usize, Option<Failure>)>,
+        report: &Sender<(usize, Option<Ended>)>,
     ) {
         let Some(lane) = lane.lock().take() else { return };
         // Only the caller's own thread may ask the caller.
@@ -147,15 +167,15 @@ impl Striped<'_> {
         part: Part,
         mut lane: Lent,
         stop: &(dyn Fn() -> Option<Stop> + Sync),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Ended> {
         let control = Control { stop, ..*self.control };
-        match drive::run(&mut lane, self.target, self.work, &control, Some(part)) {
+        match drive::run_rail(&mut lane, self.target, self.work, &control, Some(part)) {
             Ok(()) => lane.keep(),
-            Err(failure) => {
+            Err((failure, applied)) => {
                 let mut stopped = self.stopped.lock();
                 stopped.cause.get_or_insert(nth);
                 stopped.stop.get_or_insert(Stop::Cancelled);
-                return Err(failure);
+                return Err(Ended { failure, applied });
             }
         }
         Ok(())
@@ -170,18 +190,20 @@ impl Striped<'_> {
     }
 
     /// The whole's outcome: that of the part that failed first, with what is known of all.
-    fn verdict(&self, outcomes: Vec<Option<Failure>>) -> Result<(), Failure> {
+    fn verdict(&self, mut outcomes: Vec<Option<Ended>>) -> Result<(), Failure> {
         let all_untouched =
-            outcomes.iter().all(|outcome| outcome.as_ref().is_some_and(|failure| failure.untouched));
-        let applied = outcomes.iter().flatten().next().and_then(|failure| failure.error.index());
+            outcomes.iter().all(|outcome| outcome.as_ref().is_some_and(|ended| ended.failure.untouched));
+        // The parts in front of the first that failed are applied whole.
+        let applied = outcomes.iter().flatten().next().map(|ended| ended.applied);
         let cause = self.stopped.lock().cause;
-        let mut outcomes = outcomes;
-        let Some(mut failure) = cause.and_then(|nth| outcomes[nth].take()) else { return Ok(()) };
+        let Some(Ended { mut failure, .. }) = cause.and_then(|nth| outcomes[nth].take()) else {
+            return Ok(());
+        };
         failure.untouched = all_untouched || self.work.opcode == Opcode::Read;
         if !failure.untouched && failure.error.retry() == Retry::Safe {
             failure.error = failure.error.with_retry(Retry::Unsafe);
         }
-        if let Some(count) = applied {
+        if let Some(count) = applied.filter(|_| self.work.entries.len() > 1) {
             failure.error = failure.error.with_note(failure::applied(count, self.work));
         }
         Err(failure)

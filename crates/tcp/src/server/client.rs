@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use super::Shared;
-use super::connection::{Connection, Turn};
+use super::connection::Connection;
 use super::rail::RailLane;
+use super::turn::Turn;
 
 pub(super) enum Client {
     /// Mooncake's data protocol, or nothing heard yet.

@@ -19,26 +19,14 @@ use tracing::warn;
 use super::Shared;
 use super::rail::RailLane;
 use super::reply::{Payload, Replies};
+use super::turn::{TURN_BYTES, Turn, flush, nothing_yet, unreadable};
 use super::waiting::{Taken, Waiting};
 use crate::stream::Stream;
 
-/// Bytes one connection may move before the others get their turn.
-pub(super) const TURN_BYTES: u64 = 1 << 20;
 /// Answers a connection may owe before its requests are left in the socket.
 const MAX_REPLIES: usize = 512;
 /// Payload up to which looking ahead in the stream costs less than a system call for each request.
 const SMALL: u64 = 8 << 10;
-
-/// What a connection waits for after a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// More requests, and room in the socket if `write`.
-    Open { read: bool, write: bool },
-    /// It is over.
-    Closed,
-    /// Its first bytes begin a rail hello.
-    Rail,
-}
 
 /// The connection's place in the stream of requests.
 enum Place {
@@ -378,36 +366,5 @@ fn verb(op: Op) -> &'static str {
     match op {
         Op::Read => "read",
         Op::Write => "write",
-    }
-}
-
-/// Sends until the socket is full, `send` has nothing left (0) or `budget` is used up; returns the bytes sent.
-pub(super) fn flush(budget: u64, mut send: impl FnMut() -> io::Result<u64>) -> io::Result<u64> {
-    let mut total = 0;
-    while total < budget {
-        match nothing_yet(send())? {
-            None | Some(0) => break,
-            Some(sent) => total += sent,
-        }
-    }
-    Ok(total)
-}
-
-/// Counts and tells a read of memory that is registered but not mapped.
-pub(super) fn unreadable(shared: &Shared, peer: SocketAddr, error: &io::Error) {
-    if errno::is_bad_address(error) {
-        shared.counters.refused.fetch_add(1, Relaxed);
-        warn!("registered memory read by {peer} is not mapped: freed without unregister?");
-    }
-}
-
-/// `None` when the call would have blocked or was interrupted.
-pub(super) fn nothing_yet<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
-    match outcome {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-            Ok(None)
-        }
-        Err(error) => Err(error),
     }
 }

@@ -13,7 +13,7 @@ use tracing::{error, warn};
 use super::Shared;
 use super::accept::{Accepted, Acceptor};
 use super::client::Client;
-use super::connection::Turn;
+use super::turn::Turn;
 use crate::spin::Spin;
 
 const LISTENER: u64 = 0;

@@ -2,7 +2,7 @@
 //!
 //! One thread serves every connection from an epoll set; it sleeps when nothing moves. A connection's bytes go
 //! straight between its socket and registered memory that it holds; what one client does or does not do
-//! never delays another by more than one turn ([`connection::TURN_BYTES`]).
+//! never delays another by more than one turn ([`turn::TURN_BYTES`]).
 
 mod accept;
 mod client;
@@ -15,6 +15,7 @@ mod reply;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tokens;
+mod turn;
 mod waiting;
 
 use std::io;

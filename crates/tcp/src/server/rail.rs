@@ -20,9 +20,9 @@ use moonrail_wire::rail::{
 use tracing::warn;
 
 use super::Shared;
-use super::connection::{TURN_BYTES, Turn, flush, nothing_yet, unreadable};
 use super::rail_answers::Answers;
 use super::tokens::{self, Grants};
+use super::turn::{TURN_BYTES, Turn, flush, nothing_yet, unreadable};
 use crate::run::{Expect, Limit, Run};
 use crate::stream::Stream;
 

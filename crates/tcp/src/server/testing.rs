@@ -8,8 +8,8 @@ use std::time::Instant;
 use moonrail_memory::RegionTable;
 use moonrail_sys::Waker;
 
-use super::connection::Turn;
 use super::rail::RailLane;
+use super::turn::Turn;
 use super::{Counters, ServerOptions, Shared};
 use crate::stream::Stream;
 

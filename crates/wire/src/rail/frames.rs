@@ -1,4 +1,4 @@
-//! Requests and answers (docs/rail-protocol.md, sections 3 to 5).
+//! Requests and answers (docs/rail-protocol.md, sections 3 to 5 and 9).
 
 use super::{ANSWER_LEN, CANCEL, MAX_RANGES, RANGE_LEN, REQUEST_LEN, RailError, TOKEN, TOKEN_LEN, get, put};
 
@@ -173,7 +173,7 @@ impl Head {
     /// What the bytes mean on a lane where `features` are in force.
     ///
     /// # Errors
-    /// As [`Request::decode`].
+    /// As [`Request::decode`]; a token of another length.
     pub fn decode(bytes: &[u8; REQUEST_LEN], features: u32) -> Result<Self, RailError> {
         if features & CANCEL != 0 && u32::from_le_bytes(get(bytes, 0)) == KIND_CANCEL {
             return Ok(Self::Cancel(Cancel {
@@ -183,6 +183,10 @@ impl Head {
             }));
         }
         if features & TOKEN != 0 && u32::from_le_bytes(get(bytes, 0)) == KIND_PRESENT {
+            let len = u64::from_le_bytes(get(bytes, 16));
+            if len != TOKEN_LEN as u64 {
+                return Err(RailError::Token(len));
+            }
             return Ok(Self::Present(Present {
                 id: u64::from_le_bytes(get(bytes, 8)),
                 epoch: u64::from_le_bytes(get(bytes, 24)),

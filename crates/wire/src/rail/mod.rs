@@ -50,6 +50,9 @@ pub enum RailError {
     /// A count of ranges out of bounds.
     #[error("a frame of {0} ranges; 1 to {MAX_RANGES} are allowed")]
     Count(u32),
+    /// A region token of another length than [`TOKEN_LEN`].
+    #[error("a token of {0} bytes; it has {TOKEN_LEN}")]
+    Token(u64),
 }
 
 fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {

@@ -122,6 +122,20 @@ fn a_part_that_is_refused_ends_the_others_and_names_its_entry() {
 }
 
 #[test]
+fn what_stands_in_front_of_the_entry_to_blame_in_its_frame_is_not_said_to_be_applied() {
+    let pair = Pair::new(EPOCH);
+    let mut entries = pair.entries();
+    // Both parts that it lies in are refused at their first frame, which begins with entry 0 in the first.
+    entries[2].remote = 4096;
+    let failure = pair.run(Opcode::Write, &entries, &|| None).unwrap_err();
+    assert_eq!(failure.error.index(), Some(2), "{failure}");
+    let note = format!(" 0 of {} descriptors are known to be applied", entries.len());
+    assert!(failure.to_string().contains(&note), "{failure}");
+    assert_eq!(pair.far.get(pair.remote, 3), [0; 3]);
+    pair.works();
+}
+
+#[test]
 fn a_stopped_transfer_is_over_on_every_lane() {
     let pair = Pair::new(EPOCH);
     let outcome = pair.run(Opcode::Write, &pair.entries(), &|| Some(Stop::Interrupted));
