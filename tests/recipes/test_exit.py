@@ -54,16 +54,12 @@ def test_the_target_leaves_with_a_transfer_in_flight(nodes: Nodes) -> None:
     assert outcome.ok or (isinstance(outcome.value, int) and outcome.value < 0)
 
 
-def test_threads_do_not_slow_each_other_down(pair: Pair) -> None:
-    """32 threads with places of their own move at least as much, all in all, as one; a third of it is let pass here."""
+def test_many_threads_at_once(pair: Pair) -> None:
+    """32 threads with places of their own: every call succeeds. How fast, benches/gate.txt has bounds for."""
     node, target = pair.initiator, pair.target
     threads, times, size = 32, 40, 256 * KIB
     local, remote = node.registered(threads * size, seed=1), target.registered(threads * size)
     calls = [{"args": [target.name, local.at(n * size), remote.at(n * size), size]} for n in range(threads)]
-    node.ask("threads", method=WRITES[0], steps=calls[:1], times=times)
-    alone = node.ask("threads", method=WRITES[0], steps=calls[:1], times=8 * times)
     together = node.ask("threads", method=WRITES[0], steps=calls, times=times)
-    assert alone["values"] == {"0": 8 * times} and together["values"] == {"0": threads * times}
+    assert together["values"] == {"0": threads * times}
     assert remote.digest() == local.digest()
-    rate_alone, rate_together = 8 * times / alone["seconds"], threads * times / together["seconds"]
-    assert rate_together > rate_alone / 3, (rate_alone, rate_together)

@@ -5,6 +5,8 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a command's output is its purpose
 
 mod bench;
+#[cfg(test)]
+mod book;
 mod cargo_tools;
 mod demo;
 mod faults;

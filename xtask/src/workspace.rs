@@ -43,3 +43,18 @@ impl Workspace {
         Ok(cache.join(relative))
     }
 }
+
+/// The files below a folder whose names end in `.extension`.
+#[cfg(test)]
+pub(crate) fn files_below(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the folder can be listed").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            files.extend(files_below(&path, extension));
+        } else if path.extension().is_some_and(|end| end == extension) {
+            files.push(path);
+        }
+    }
+    files
+}

@@ -27,8 +27,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     capabilities.require(&required).map_err(|error| Failure::failed(error.message().to_owned()))
 }
 
-/// The object that is printed, and that Python gets.
-pub(crate) fn as_json(capabilities: &Capabilities) -> Value {
+fn as_json(capabilities: &Capabilities) -> Value {
     let one = |item: &moonrail::Capability| {
         let missing = item.missing.as_ref();
         json!({

@@ -61,6 +61,11 @@ fn a_peer_that_is_not_there_is_code_3_and_the_rest_is_told() {
     assert!(report["peers"][0]["release"].as_str().unwrap().starts_with("Moonrail"));
     let wrong = finish(&["doctor", "localhost"]);
     assert_eq!(code(&wrong), 2, "{}", stderr(&wrong));
+    // With peers no Python is looked at, so to ask for one is a mistake.
+    for option in [&["--python", "python3"][..], &["--no-python"]] {
+        let wrong = finish(&[&["doctor", name.as_str()][..], option].concat());
+        assert_eq!(code(&wrong), 2, "{}", stderr(&wrong));
+    }
 }
 
 #[test]

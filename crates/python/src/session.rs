@@ -262,12 +262,12 @@ fn retire(live: Arc<Live>) {
     }
 }
 
-/// The configuration that the drop-in's `initialize` stands for.
 /// What peers may do to memory.
 pub(crate) fn access(readonly: bool) -> Access {
     if readonly { Access::ReadOnly } else { Access::ReadWrite }
 }
 
+/// The configuration that the drop-in's `initialize` stands for.
 pub(crate) fn config(host: String, metadata_server: String, protocol: String) -> Result<Config, Error> {
     let mut config = Config::new(host, metadata_server);
     // MC_FORCE_TCP asks for TCP whatever the program says, so it is no fallback then.

@@ -29,6 +29,8 @@ def test_what_is_there_and_what_is_not() -> None:
     assert able["rdma"].why_not
     assert able["rdma"].fix
     assert not able.has("teleport")
+    assert repr(able).startswith(f"<Capabilities of Moonrail {moonrail.__version__}, without ")
+    assert repr(moonrail.Capabilities("1.0", ())) == "<Capabilities of Moonrail 1.0>"
     with pytest.raises(KeyError):
         able["teleport"]
 

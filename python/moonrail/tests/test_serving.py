@@ -7,14 +7,19 @@ from typing import Any
 
 import moonrail
 import pytest
+from moonrail._environment.judge import ADAPTED
 from moonrail.mooncake import TransferEngine as Engine
-from moonrail.serving import ServingError, TransferEngine
+from moonrail.serving import BATCHED, ServingError, TransferEngine
 
 from .support import Block, PeerProcess, free_port
 
 
 def adapter(**options: Any) -> TransferEngine:
     return TransferEngine("127.0.0.1", protocol="tcp", **options)
+
+
+def test_the_doctor_offers_the_adapter_for_what_it_does_without() -> None:
+    assert {*BATCHED, "send_probe"} == ADAPTED
 
 
 class WithoutBatches:

@@ -211,7 +211,7 @@ impl Drop for Node {
     }
 }
 
-/// The limit in force: set to itself, which gives the old one.
+/// The limit in force, from `/proc`: rustix cannot ask for another process's without setting it.
 fn prlimit_get(pid: Option<Pid>, resource: Resource) -> Option<Rlimit> {
     let name = match resource {
         Resource::Nofile => "Max open files",

@@ -1,9 +1,8 @@
 //! Looks through the product's sources for texts that users get to see, and for each one's record.
 
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, files_below};
 use moonrail_reference::Matcher;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 /// What begins a text that goes to the log, and how its line begins.
 const LOGS: [(&str, &str); 2] = [("warn!(", "moonrail WARNING "), ("error!(", "moonrail ERROR ")];
@@ -25,7 +24,7 @@ fn every_warning_and_exception_has_a_record() {
     let root = Workspace::find().require("crates").expect("the folder is in the checkout");
     let mut seen = 0;
     let mut without = Vec::new();
-    for file in rust_files(&root) {
+    for file in files_below(&root, "rs") {
         // The reference itself quotes everything.
         if file.starts_with(root.join("reference"))
             || !file.components().any(|part| part.as_os_str() == "src")
@@ -48,19 +47,6 @@ fn every_warning_and_exception_has_a_record() {
     }
     assert!(seen > 20, "only {seen} texts were found: has the way to log changed?");
     assert!(without.is_empty(), "write records in crates/reference/records for:\n{}", without.join("\n"));
-}
-
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).expect("the folder can be listed").flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    files
 }
 
 /// The first string literal of each call that `begins`, up to the end of its statement.

@@ -28,10 +28,10 @@ pub(crate) struct Args {
     #[arg(long, alias = "metadata-server", value_name = "URL")]
     metadata: Option<String>,
     /// The Python whose packages are looked at; without it the one that runs this, or python3
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["peers", "metadata"])]
     python: Option<PathBuf>,
     /// Look at the host only, not at Python
-    #[arg(long, conflicts_with = "python")]
+    #[arg(long, conflicts_with_all = ["python", "peers", "metadata"])]
     no_python: bool,
     /// Seconds to wait for each answer of a peer
     #[arg(long, short = 't', default_value = "5", value_parser = crate::ping::seconds)]

@@ -27,7 +27,16 @@ pub(crate) fn findings(findings: &[Finding], out: &mut Output) -> Result<(), Fai
 /// How many of what.
 pub(crate) fn conclusion(findings: &[Finding], out: &mut Output) -> Result<(), Failure> {
     let count = |level| findings.iter().filter(|finding| finding.level == level).count();
-    out.line(format_args!("{} problems, {} warnings", count(Level::Problem), count(Level::Warning)))
+    out.line(format_args!(
+        "{}, {}",
+        counted(count(Level::Problem), "problem"),
+        counted(count(Level::Warning), "warning")
+    ))
+}
+
+/// `1 buffer`, `2 buffers`.
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Who runs what, and who can talk to whom.
@@ -44,7 +53,7 @@ pub(crate) fn cluster(cluster: &Cluster, out: &mut Output) -> Result<(), Failure
                     name.clone(),
                     seen.release.clone(),
                     data,
-                    format!("{} buffers, {}", seen.buffers.len(), size::human(bytes)),
+                    format!("{}, {}", counted(seen.buffers.len(), "buffer"), size::human(bytes)),
                 ]
             }
             Err(error) => {
@@ -77,9 +86,9 @@ pub(crate) fn upgrades(cluster: &Cluster, out: &mut Output) -> Result<(), Failur
     }
     for (number, (name, step)) in steps.iter().enumerate() {
         out.line(format_args!(
-            "  {}. {name}: mends {} pairs, {} are left",
+            "  {}. {name}: mends {}, leaves {}",
             number + 1,
-            step.mends,
+            counted(step.mends, "pair"),
             step.left
         ))?;
     }

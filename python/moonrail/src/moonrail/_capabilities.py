@@ -57,8 +57,8 @@ class Capabilities:
         return any(item.name == wanted and item.available for item in self.items)
 
     def __repr__(self) -> str:
-        missing = [item.name for item in self.items if not item.available]
-        return f"<Capabilities of Moonrail {self.release}, without {', '.join(missing) or 'nothing missing'}>"
+        missing = ", ".join(item.name for item in self.items if not item.available)
+        return f"<Capabilities of Moonrail {self.release}{f', without {missing}' if missing else ''}>"
 
 
 def capabilities() -> Capabilities:

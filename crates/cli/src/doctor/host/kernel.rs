@@ -72,11 +72,17 @@ fn open_files(limits: &str) -> Finding {
 }
 
 fn soft_limit(limits: &str, name: &str) -> Option<u64> {
-    limits.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+    limit(limits, name, 0)
 }
 
+/// What the soft limit may be raised to; the engine does that for open files.
 fn hard_limit(limits: &str, name: &str) -> Option<u64> {
-    limits.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().nth(1)?.parse().ok()
+    limit(limits, name, 1)
+}
+
+/// A column of `/proc/self/limits`; `None` for no limit.
+fn limit(limits: &str, name: &str, column: usize) -> Option<u64> {
+    limits.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().nth(column)?.parse().ok()
 }
 
 fn huge_pages() -> Finding {

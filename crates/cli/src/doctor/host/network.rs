@@ -27,7 +27,8 @@ pub(super) fn examine() -> Vec<Finding> {
         }
     };
     let handed_out = read("/proc/sys/net/ipv4/ip_local_port_range");
-    findings.push(ports(&config.ports, &listening(), handed_out.as_deref().and_then(range)));
+    let reserved = read("/proc/sys/net/ipv4/ip_local_reserved_ports").unwrap_or_default();
+    findings.push(ports(&config.ports, &listening(), handed_out.as_deref().and_then(range), &reserved));
     findings.push(interfaces());
     findings.extend(own_name());
     findings.push(ipv6());
@@ -39,6 +40,7 @@ fn ports(
     range: &RangeInclusive<u16>,
     taken: &BTreeSet<u16>,
     handed_out: Option<RangeInclusive<u16>>,
+    reserved: &str,
 ) -> Finding {
     let (low, high) = (range.start(), range.end());
     let count = usize::from(high - low) + 1;
@@ -60,8 +62,7 @@ fn ports(
         let fix = format!(
             "sysctl net.ipv4.ip_local_port_range='32768 60999', or net.ipv4.ip_local_reserved_ports={low}-{high}"
         );
-        let reserved = read("/proc/sys/net/ipv4/ip_local_reserved_ports").unwrap_or_default();
-        if !reserved.split(',').any(|part| part == format!("{low}-{high}")) {
+        if !are_reserved(range, reserved) {
             return Finding::warning("host.ports", what, fix);
         }
     }
@@ -76,6 +77,16 @@ fn ports(
 fn range(text: &str) -> Option<RangeInclusive<u16>> {
     let (low, high) = text.split_once(char::is_whitespace)?;
     Some(low.parse().ok()?..=high.trim().parse().ok()?)
+}
+
+/// Whether one part of the kernel's list of reserved ports (`8080,9000-9100`) holds all of `range`. The kernel joins parts
+/// that touch.
+fn are_reserved(range: &RangeInclusive<u16>, reserved: &str) -> bool {
+    let holds = |part: &str| {
+        let (low, high) = part.split_once('-').unwrap_or((part, part));
+        Some(low.parse::<u16>().ok()? <= *range.start() && high.parse::<u16>().ok()? >= *range.end())
+    };
+    reserved.split(',').any(|part| holds(part.trim()) == Some(true))
 }
 
 /// The ports that somebody listens on, of this network namespace.
@@ -171,11 +182,21 @@ mod tests {
     #[test]
     fn ports_that_are_taken_or_handed_out_are_told() {
         let level = |taken: RangeInclusive<u16>, kernels: &str| {
-            ports(&(100..=199), &taken.collect(), range(kernels)).level
+            ports(&(100..=199), &taken.collect(), range(kernels), "").level
         };
         assert_eq!(level(0..=5, "32768\t60999"), Level::Ok);
         assert_eq!(level(100..=150, "32768\t60999"), Level::Warning);
         assert_eq!(level(100..=198, "32768\t60999"), Level::Problem);
         assert_eq!(level(0..=5, "150\t60999"), Level::Warning);
+    }
+
+    #[test]
+    fn ports_that_are_reserved_are_left_alone() {
+        let level = |reserved| ports(&(100..=199), &BTreeSet::new(), range("150\t60999"), reserved).level;
+        assert_eq!(level("100-199"), Level::Ok);
+        assert_eq!(level("80,90-250,300"), Level::Ok, "a part that holds more");
+        assert_eq!(level("100-198"), Level::Warning);
+        assert_eq!(level("80,99"), Level::Warning);
+        assert_eq!(level(""), Level::Warning);
     }
 }

@@ -91,7 +91,7 @@ def covers(owned: set[str], path: str) -> bool:
 
 
 CHILD = """
-import json, sys
+import json
 import mooncake.engine as module
 kind = module.TransferEngine
 print("\\n@" + json.dumps({
