@@ -17,16 +17,19 @@ const GAP: f64 = 15.0;
 /// Points as (seconds ago, value), the oldest first.
 pub(super) type Line = Vec<(f64, f64)>;
 
-/// One or two lines over `seconds` up to now, with axes.
-pub(super) fn chart(lines: &[Line], seconds: f64, label: fn(f64) -> String) -> String {
+/// One or two lines over `seconds` up to now, with axes. `unit` is what values are told in, given the highest one: how
+/// much it is, and its name.
+pub(super) fn chart(lines: &[Line], seconds: f64, unit: fn(f64) -> (f64, &'static str)) -> String {
     draw(CHART, |area| {
         let top = top_of(lines);
+        // Steps between labels are round in the unit, and not in bytes; so they are in minutes.
+        let (one, name) = unit(top);
         let mut chart = ChartBuilder::on(&area)
             .margin(6)
             .margin_right(12)
             .x_label_area_size(22)
             .y_label_area_size(72)
-            .build_cartesian_2d(-seconds..0.0, 0.0..top)?;
+            .build_cartesian_2d(-seconds / 60.0..0.0, 0.0..top / one)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
@@ -36,12 +39,15 @@ pub(super) fn chart(lines: &[Line], seconds: f64, label: fn(f64) -> String) -> S
             .label_style(("sans-serif", 12).into_font().color(&AXIS))
             .x_labels(6)
             .y_labels(4)
-            .x_label_formatter(&|x| if *x > -1.0 { "now".to_owned() } else { format!("{:.0} s", *x) })
-            .y_label_formatter(&|y| label(*y))
+            .x_label_formatter(&|x| if *x > -0.5 { "now".to_owned() } else { format!("{:.0} min ago", -x) })
+            .y_label_formatter(&|y| {
+                if top / one < 3.0 { format!("{y:.1} {name}") } else { format!("{y:.0} {name}") }
+            })
             .draw()?;
         for (line, colour) in lines.iter().zip(COLOURS) {
             for piece in pieces(line) {
-                chart.draw_series(LineSeries::new(piece, colour.stroke_width(2)))?;
+                let scaled = piece.into_iter().map(|(x, y)| (x / 60.0, y / one));
+                chart.draw_series(LineSeries::new(scaled, colour.stroke_width(2)))?;
             }
         }
         Ok(())
@@ -105,7 +111,7 @@ mod tests {
     #[test]
     fn a_chart_has_its_lines_and_its_labels() {
         let read: Line = vec![(100.0, 1.0), (99.0, 5.0), (10.0, 2.0), (9.0, 3.0)];
-        let svg = chart(&[read, vec![(3.0, 4.0), (1.0, 4.0)]], 300.0, |y| format!("{y:.0} B/s"));
+        let svg = chart(&[read, vec![(3.0, 4.0), (1.0, 4.0)]], 300.0, |_| (1.0, "B/s"));
         assert_eq!(
             svg.matches("stroke=\"#010101\"").count(),
             2,
@@ -118,7 +124,7 @@ mod tests {
     #[test]
     fn nothing_and_nonsense_can_be_drawn() {
         for line in [vec![], vec![(1.0, 0.0)], vec![(f64::NAN, 1.0), (2.0, f64::INFINITY), (1.0, -7.0)]] {
-            assert!(chart(&[line.clone()], 300.0, |y| y.to_string()).ends_with("</svg>\n"));
+            assert!(chart(std::slice::from_ref(&line), 300.0, |_| (1.0, "")).ends_with("</svg>\n"));
             assert!(spark(&line, 300.0).contains("<svg"));
         }
     }

@@ -81,7 +81,10 @@ fn failing(failures: &[FailureView]) -> Vec<Problem> {
                 span(WINDOW.as_secs()),
                 span(latest.seconds_ago)
             ),
-            fix: record.map_or_else(|| latest.message.clone(), |record| record.fix.clone()),
+            fix: record.map_or_else(
+                || "no record explains this code: look at the messages below".to_owned(),
+                |record| record.fix.clone(),
+            ),
             record: latest.record.clone(),
             concerns: between
                 .into_iter()

@@ -14,21 +14,36 @@ pub(super) fn plain(text: &str, longest: usize) -> String {
     short
 }
 
+const UNITS: [(&str, &str); 6] =
+    [("B", "B/s"), ("KiB", "KiB/s"), ("MiB", "MiB/s"), ("GiB", "GiB/s"), ("TiB", "TiB/s"), ("PiB", "PiB/s")];
+
 /// `0 B`, `17 B`, `1.50 MiB`.
 pub(super) fn bytes(count: f64) -> String {
-    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let (mut value, mut unit) = (count, 0);
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
+    let unit = unit_of(count);
+    let value = count / 1024f64.powi(unit as i32);
     let digits = match (unit, value) {
         (0, _) => 0,
         (_, value) if value < 10.0 => 2,
         (_, value) if value < 100.0 => 1,
         _ => 0,
     };
-    format!("{value:.digits$} {}", UNITS[unit])
+    format!("{value:.digits$} {}", UNITS[unit].0)
+}
+
+/// `1.50 MiB/s`.
+pub(super) fn speed(rate: f64) -> String {
+    format!("{}/s", bytes(rate))
+}
+
+/// What a rate of this many bytes a second is told in: how many bytes a second that is, and its name.
+pub(super) fn byte_unit(rate: f64) -> (f64, &'static str) {
+    let unit = unit_of(rate);
+    (1024f64.powi(unit as i32), UNITS[unit].1)
+}
+
+fn unit_of(count: f64) -> usize {
+    let fits = |unit: &usize| count < 1024f64.powi(*unit as i32 + 1);
+    (0..UNITS.len()).find(fits).unwrap_or(UNITS.len() - 1)
 }
 
 /// `3 s`, `2 min`, `5 h`, `3 d`.
