@@ -122,6 +122,12 @@ def test_the_keyboard_reaches_everything(browser: Browser, server: Server) -> No
             before = page.locator("#summary").inner_text()
             expect(page.locator("#summary")).not_to_have_text(before)
             assert focused(page) == code
+            # What is marked to be copied too.
+            page.locator("#failures td.text").first.select_text()
+            marked = page.evaluate("String(getSelection())")
+            before = page.locator("#summary").inner_text()
+            expect(page.locator("#summary")).not_to_have_text(before)
+            assert marked and page.evaluate("String(getSelection())") == marked
 
 
 def test_the_filter_narrows_and_stays(browser: Browser, server: Server) -> None:

@@ -30,9 +30,15 @@
     }
   };
 
+  // A message that is about to be copied is left alone.
+  const isSelected = (part) => {
+    const selection = getSelection();
+    return !selection.isCollapsed && part.contains(selection.anchorNode);
+  };
+
   // Who works with the keyboard stays where they are: the same link or region gets the focus back.
   const replace = (old, fresh) => {
-    if (old.innerHTML === fresh.innerHTML) {
+    if (old.innerHTML === fresh.innerHTML || isSelected(old)) {
       return;
     }
     const focused = old.contains(document.activeElement) ? document.activeElement : null;
