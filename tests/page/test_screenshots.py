@@ -12,7 +12,7 @@ from .browser import opened
 from .processes import Engine, Server
 
 LARGEST = 150_000
-MANY_POINTS = re.compile(r"(\d+,\d+ ){8}")
+MANY_POINTS = re.compile(r"(\d+,\d+ ){12}")
 
 
 def test_screenshots(browser: Browser, server: Server, pytestconfig: pytest.Config, tmp_path: Path) -> None:
@@ -33,8 +33,8 @@ def test_screenshots(browser: Browser, server: Server, pytestconfig: pytest.Conf
                 page = watched.page
                 page.goto(server.root)
                 points = page.locator("#rates svg polyline[stroke='#020202']")
-                expect(points.first).to_have_attribute("points", MANY_POINTS)
-                page.screenshot(path=shot, full_page=True)
+                expect(points.first).to_have_attribute("points", MANY_POINTS, timeout=60_000)
+                page.screenshot(path=shot)
         dying.kill()
         prefill.ask("write", peer="decode-1")
         with opened(browser, server.root, color_scheme="light") as watched:

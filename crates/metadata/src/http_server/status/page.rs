@@ -55,7 +55,9 @@ fn head(cluster: &Cluster) -> Markup {
         div class="head" {
             p id="summary" data-live {
                 (counted(cluster.segments.len(), "segment")) ", " (bytes(buffers as f64)) " registered, figures from "
-                (counted(reporting, "engine")) ". As of " (time_of_day(cluster.time_ms)) " UTC."
+                (counted(reporting, "engine"))
+                @if reporting < cluster.segments.len() { "; what the others start is not seen here" }
+                ". As of " (time_of_day(cluster.time_ms)) " UTC."
             }
             div class="controls" {
                 a id="reload" class="button" href="" { "Reload" }
@@ -92,7 +94,7 @@ fn one_problem(problem: &Problem) -> Markup {
     };
     html! {
         li class=(class) {
-            p { strong class="mark" { (word) } " " (problem.what) }
+            p { strong class="mark" { (word) ":" } " " (problem.what) }
             @if !problem.concerns.is_empty() {
                 p class="facts" {
                     (problem.concerns.join(", "))
@@ -110,7 +112,11 @@ fn rates(cluster: &Cluster) -> Markup {
     let line = |value: fn(&RatePoint) -> f64| -> plot::Line {
         cluster.rates.iter().map(|point| (point.seconds_ago, value(point))).collect()
     };
-    let seconds = WINDOW.as_secs_f64();
+    // A short time is not drawn into the corner of a long one.
+    let (seconds, words) = match cluster.rates.first() {
+        Some(first) if first.seconds_ago > MINUTE => (WINDOW.as_secs_f64(), "the last 5 minutes"),
+        _ => (MINUTE, "the last minute"),
+    };
     let moved = [line(|point| point.read_per_second), line(|point| point.written_per_second)];
     let failed = [line(|point| point.failures_per_second)];
     let now = cluster.rates.last().copied().filter(|point| point.seconds_ago < 15.0);
@@ -121,11 +127,11 @@ fn rates(cluster: &Cluster) -> Markup {
         section aria-labelledby="rates-title" {
             h2 id="rates-title" { "Rates" }
             div id="rates" class="plots" data-live {
-                (figure(&plot::chart(&moved, seconds, byte_unit), "Bytes moved, the last 5 minutes", html! {
+                (figure(&plot::chart(&moved, seconds, byte_unit), &format!("Bytes moved, {words}"), html! {
                     span class="key first" {} "read: " strong { (say(|point| point.read_per_second)) } " "
                     span class="key second" {} "written: " strong { (say(|point| point.written_per_second)) }
                 }))
-                (figure(&plot::chart(&failed, seconds, |_| (1.0, "/s")), "Failed transfers, the last 5 minutes", html! {
+                (figure(&plot::chart(&failed, seconds, |_| (1.0, "/s")), &format!("Failed transfers, {words}"), html! {
                     span class="key first" {} "failures: " strong { (failing) }
                 }))
                 @if now.is_none() {
@@ -137,6 +143,8 @@ fn rates(cluster: &Cluster) -> Markup {
         }
     }
 }
+
+const MINUTE: f64 = 60.0;
 
 fn figure(svg: &str, name: &str, caption: Markup) -> Markup {
     html! {

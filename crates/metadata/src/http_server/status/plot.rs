@@ -24,29 +24,32 @@ pub(super) fn chart(lines: &[Line], seconds: f64, unit: fn(f64) -> (f64, &'stati
         let top = top_of(lines);
         // Steps between labels are round in the unit, and not in bytes; so they are in minutes.
         let (one, name) = unit(top);
+        let (tick, word) = if seconds > 120.0 { (60.0, "min") } else { (1.0, "s") };
         let mut chart = ChartBuilder::on(&area)
             .margin(6)
             .margin_right(12)
             .x_label_area_size(22)
             .y_label_area_size(72)
-            .build_cartesian_2d(-seconds / 60.0..0.0, 0.0..top / one)?;
+            .build_cartesian_2d(-seconds / tick..0.0, 0.0..top / one)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(AXIS)
-            .label_style(("sans-serif", 12).into_font().color(&AXIS))
+            .label_style(("sans-serif", 13).into_font().color(&AXIS))
             .x_labels(6)
-            .y_labels(4)
-            .x_label_formatter(&|x| if *x > -0.5 { "now".to_owned() } else { format!("{:.0} min ago", -x) })
+            .y_labels(5)
+            .x_label_formatter(&|x| {
+                if *x > -0.5 { "now".to_owned() } else { format!("{:.0} {word} ago", -x) }
+            })
             .y_label_formatter(&|y| {
                 if top / one < 3.0 { format!("{y:.1} {name}") } else { format!("{y:.0} {name}") }
             })
             .draw()?;
         for (line, colour) in lines.iter().zip(COLOURS) {
             for piece in pieces(line) {
-                let scaled = piece.into_iter().map(|(x, y)| (x / 60.0, y / one));
+                let scaled = piece.into_iter().map(|(x, y)| (x / tick, y / one));
                 chart.draw_series(LineSeries::new(scaled, colour.stroke_width(2)))?;
             }
         }

@@ -2,7 +2,11 @@
 //!
 //! Whoever registers a segment decides what answers there, so nothing in it is believed to be short or of sense.
 
-use serde::Deserialize;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::text::plain;
 
@@ -23,12 +27,16 @@ pub(super) struct Report {
     pub(super) time_ms: u64,
     pub(super) epoch: String,
     pub(super) uptime_seconds: f64,
+    #[serde(deserialize_with = "few::<_, _, 64>")]
     pub(super) paths: Vec<String>,
+    #[serde(deserialize_with = "few::<_, _, 64>")]
     pub(super) fallbacks: Vec<String>,
     pub(super) served: Served,
     /// The busiest first.
+    #[serde(deserialize_with = "few::<_, _, 4096>")]
     pub(super) peers: Vec<Peer>,
     /// The oldest first.
+    #[serde(deserialize_with = "few::<_, _, 1024>")]
     pub(super) failures: Vec<Failure>,
     /// Over all peers, those left out too.
     #[serde(skip)]
@@ -54,6 +62,7 @@ pub(super) struct Peer {
     pub(super) lanes: u64,
     pub(super) queued_bytes: u64,
     pub(super) retries: u64,
+    #[serde(deserialize_with = "few::<_, _, 16>")]
     ops: Vec<Op>,
     #[serde(skip)]
     pub(super) totals: Totals,
@@ -184,6 +193,36 @@ impl Totals {
     }
 }
 
+/// A list that is refused once it has more than `MOST` items: empty ones take no room in an answer, and much of it here.
+fn few<'de, D, T, const MOST: usize>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    deserializer.deserialize_seq(Few::<T, MOST>(PhantomData))
+}
+
+struct Few<T, const MOST: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Few<T, MOST> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of at most {MOST}")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            if list.len() == MOST {
+                return Err(A::Error::invalid_length(MOST + 1, &self));
+            }
+            list.push(item);
+        }
+        Ok(list)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,6 +260,7 @@ mod tests {
             (r#"{"schema":2}"#, "version 2"),
             (r#"{"schema":1,"peers":7}"#, "no report"),
             (r#"{"schema":1,"time_ms":-1}"#, "no report"),
+            (&format!(r#"{{"schema":1,"peers":[{}{{}}]}}"#, "{},".repeat(4096)), "at most 4096"),
         ] {
             let error = Report::parse(body.as_bytes()).expect_err(body);
             assert!(error.contains(why), "{body}: {error}");
