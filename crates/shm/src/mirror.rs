@@ -3,12 +3,12 @@
 //! Owns the writing of it, one writer at a time. It must not know who reads.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use foldhash::{HashMap, HashSet};
 use moonrail_memory::{Access, RegionInfo, SharedBlock};
 use moonrail_sys::shared_words::{Others, SharedWords};
 use parking_lot::Mutex;
