@@ -2,10 +2,10 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use moonrail_access::{AccessControl, TokenIssuer, Wallet};
+use moonrail_access::{AccessControl, Telling, TokenIssuer, Wallet};
 use moonrail_memory::{ManagedBuffers, RegionTable};
 use moonrail_metadata::{Directory, HandshakeClient, HandshakeServer, HandshakeTimeouts, Limits};
 use moonrail_shm::{ShmPath, ShmServer};
@@ -251,7 +251,7 @@ fn build(
         descriptor: directory.is_p2p().then(|| Arc::clone(&own)),
         inbox: Arc::clone(&inbox),
         v1_clients: config.v1_clients,
-        refused: AtomicU64::new(0),
+        refused: Telling::default(),
     };
     let issuer = Arc::new(TokenIssuer::new().map_err(cannot("no random bytes"))?);
     let wallet = Arc::<Wallet>::default();

@@ -1,8 +1,8 @@
 //! The answers of this engine's handshake port.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use moonrail_access::Telling;
 use moonrail_metadata::HandshakeHandler;
 use moonrail_wire::data::DataVersion;
 use moonrail_wire::handshake::Notify;
@@ -18,8 +18,8 @@ pub(crate) struct Handler {
     pub descriptor: Option<Arc<OwnDescriptor>>,
     pub inbox: Arc<Inbox>,
     pub v1_clients: V1Clients,
-    /// Handshakes refused so far.
-    pub refused: AtomicU64,
+    /// Handshakes refused.
+    pub refused: Telling,
 }
 
 impl HandshakeHandler for Handler {
@@ -41,9 +41,7 @@ impl HandshakeHandler for Handler {
             caller.name,
             caller.release_line()
         );
-        // The first ones are each told; a flood of them is not.
-        let count = self.refused.fetch_add(1, Ordering::Relaxed);
-        if count < 16 || count.is_power_of_two() {
+        if self.refused.next().is_some() {
             warn!("refused a handshake: {reason}");
         }
         Some(reason)

@@ -3,12 +3,12 @@
 //! Owns: the views made from peers' descriptors, and the check of remote ranges against them.
 //! Must not know: how descriptors are fetched, how bytes move.
 
-use std::collections::HashMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use foldhash::HashMap;
 use moonrail_access::Allow;
 use moonrail_compat::Seen;
 use moonrail_metadata::Located;
@@ -136,7 +136,8 @@ impl View {
     }
 }
 
-/// The views of all peers by the name they were opened under.
+/// The views of all peers by the name they were opened under. Every call looks one up, so the hash is a quick one; the names
+/// are this program's own.
 #[derive(Default)]
 pub(crate) struct Peers {
     views: RwLock<HashMap<String, Arc<View>>>,

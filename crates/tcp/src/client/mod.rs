@@ -20,10 +20,10 @@ mod simulation;
 mod stripes;
 mod v1;
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use moonrail_access::{AccessControl, Wallet};
 use moonrail_transport::{Code, Control, Dialect, Failure, Path, Target, Work};
 use parking_lot::RwLock;
