@@ -9,49 +9,65 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import moonrail
 
+# Run as a program, from anywhere.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.page.figures import Figures
+
 POOL = 8 << 20
+SMALL = 64 << 10
+LARGE = 1 << 20
+
+
+class Node:
+    def __init__(self, name: str, metadata: str, quiet: bool) -> None:
+        self.engine = moonrail.Engine(name, metadata, listen="127.0.0.1")
+        self.pool = self.engine.allocate(POOL, name="pool")
+        self.figures = None if quiet else Figures(self.engine, metadata)
+        self.stop = threading.Event()
+
+    def do(self, request: dict[str, Any]) -> Any:
+        if request["do"] == "write":
+            return self.move(request["peer"], "write", SMALL)
+        if request["do"] == "load":
+            threading.Thread(target=self.load, args=(request["peer"],), daemon=True).start()
+        elif request["do"] == "stop":
+            self.stop.set()
+        return None
+
+    def move(self, name: str, op: str, size: int) -> str | None:
+        """The code of the failure, if it failed."""
+        started = time.perf_counter()
+        try:
+            peer = self.engine.connect(name)
+            remote = peer.buffer("pool")[:size]
+            (peer.write if op == "write" else peer.read)(self.pool[:size], remote, timeout=5.0)
+        except moonrail.MoonrailError as error:
+            if self.figures is not None:
+                self.figures.failed(name, op, error)
+            return error.code
+        if self.figures is not None:
+            self.figures.moved(peer, op, size, time.perf_counter() - started)
+        return None
+
+    def load(self, peer: str) -> None:
+        """Writes and reads until it is told to stop, with rests, so that the machine has time for the browser."""
+        while not self.stop.wait(0.01):
+            self.move(peer, "write", LARGE)
+            self.move(peer, "read", LARGE // 4)
 
 
 def main() -> None:
-    name, metadata, metrics = sys.argv[1:]
-    options: dict[str, Any] = {"metrics": metrics} if metrics != "none" else {}
-    engine = moonrail.Engine(name, metadata, listen="127.0.0.1", **options)
-    pool = engine.allocate(POOL, name="pool")
-    stop = threading.Event()
-    print(json.dumps({"name": engine.name}), flush=True)
+    name, metadata, figures = sys.argv[1:]
+    node = Node(name, metadata, figures == "quiet")
+    print(json.dumps({"name": node.engine.name}), flush=True)
     for line in sys.stdin:
-        request: dict[str, Any] = json.loads(line)
-        answer: Any = None
-        if request["do"] == "write":
-            answer = write(engine, pool, request["peer"])
-        elif request["do"] == "load":
-            arguments = (engine, pool, request["peer"], stop)
-            threading.Thread(target=load, args=arguments, daemon=True).start()
-        elif request["do"] == "stop":
-            stop.set()
-        print(json.dumps(answer), flush=True)
-
-
-def write(engine: moonrail.Engine, pool: moonrail.Buffer, peer: str) -> str | None:
-    """The code of the failure, if it failed."""
-    try:
-        engine.connect(peer).write(pool[:65536], engine.connect(peer).buffer("pool")[:65536], timeout=5.0)
-    except moonrail.MoonrailError as error:
-        return error.code
-    return None
-
-
-def load(engine: moonrail.Engine, pool: moonrail.Buffer, peer: str, stop: threading.Event) -> None:
-    """Writes and reads until it is told to stop, with rests, so that the machine has time for the browser."""
-    target = engine.connect(peer)
-    remote = target.buffer("pool")
-    while not stop.wait(0.01):
-        target.write(pool[: 1 << 20], remote[: 1 << 20])
-        target.read(pool[: 1 << 18], remote[: 1 << 18])
+        print(json.dumps(node.do(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

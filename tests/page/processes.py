@@ -85,6 +85,6 @@ class Server(Process):
 class Engine(Process):
     """`node.py`."""
 
-    def __init__(self, name: str, server: Server, metrics: str = "127.0.0.1:0", paths: str = "tcp") -> None:
-        super().__init__(str(NODE), name, server.metadata, metrics, MOONRAIL_PATHS=paths)
+    def __init__(self, name: str, server: Server, quiet: bool = False, paths: str = "tcp") -> None:
+        super().__init__(str(NODE), name, server.metadata, "quiet" if quiet else "figures", MOONRAIL_PATHS=paths)
         self.name: str = self.ready["name"]

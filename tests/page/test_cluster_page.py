@@ -44,7 +44,7 @@ def test_live_rates_are_drawn(browser: Browser, server: Server) -> None:
     with (
         Engine("prefill-0", server) as prefill,
         Engine("decode-0", server),
-        Engine("quiet", server, metrics="none"),
+        Engine("quiet", server, quiet=True),
         opened(browser, server.root) as watched,
     ):
         page = watched.page

@@ -24,7 +24,7 @@ def test_screenshots(browser: Browser, server: Server, pytestconfig: pytest.Conf
         Engine("prefill-0", server) as prefill,
         Engine("decode-0", server),
         Engine("decode-1", server) as dying,
-        Engine("trainer", server, metrics="none"),
+        Engine("trainer", server, quiet=True),
     ):
         prefill.ask("load", peer="decode-0")
         prefill.ask("write", peer="decode-1")
