@@ -86,5 +86,6 @@ class Engine(Process):
     """`node.py`."""
 
     def __init__(self, name: str, server: Server, quiet: bool = False, paths: str = "tcp") -> None:
-        super().__init__(str(NODE), name, server.metadata, "quiet" if quiet else "figures", MOONRAIL_PATHS=paths)
+        figures = {} if quiet else {"MOONRAIL_METRICS": "127.0.0.1:0"}
+        super().__init__(str(NODE), name, server.metadata, MOONRAIL_PATHS=paths, **figures)
         self.name: str = self.ready["name"]

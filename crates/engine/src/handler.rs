@@ -1,16 +1,16 @@
 //! The answers of this engine's handshake port.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use moonrail_access::Telling;
 use moonrail_metadata::HandshakeHandler;
 use moonrail_wire::data::DataVersion;
 use moonrail_wire::handshake::Notify;
 use moonrail_wire::segment::SegmentDescriptor;
-use tracing::warn;
 
 use crate::config::V1Clients;
 use crate::descriptor::OwnDescriptor;
+use crate::events::{Event, Events};
 use crate::notify::Inbox;
 
 pub(crate) struct Handler {
@@ -19,7 +19,8 @@ pub(crate) struct Handler {
     pub inbox: Arc<Inbox>,
     pub v1_clients: V1Clients,
     /// Handshakes refused.
-    pub refused: Telling,
+    pub refused: AtomicU64,
+    pub events: Events,
 }
 
 impl HandshakeHandler for Handler {
@@ -41,9 +42,8 @@ impl HandshakeHandler for Handler {
             caller.name,
             caller.release_line()
         );
-        if self.refused.next().is_some() {
-            warn!("refused a handshake: {reason}");
-        }
+        let count = self.refused.fetch_add(1, Ordering::Relaxed) + 1;
+        self.events.emit(&Event::HandshakeRefused { why: reason.clone(), count });
         Some(reason)
     }
 }

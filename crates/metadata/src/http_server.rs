@@ -8,7 +8,7 @@
 //! so whoever can reach this port can make the server send a probe to an address of his choice. So it is with the figures
 //! that a segment announces: `GET /report` goes to the host and port of its choice while somebody looks at the page.
 
-mod connection;
+pub(crate) mod connection;
 mod listing;
 mod reference;
 mod routes;

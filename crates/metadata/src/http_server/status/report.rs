@@ -85,8 +85,8 @@ struct Op {
 #[serde(default)]
 struct Latency {
     count: u64,
-    p50: f64,
-    p99: f64,
+    p50: Option<f64>,
+    p99: Option<f64>,
 }
 
 /// A transfer that failed.
@@ -160,7 +160,8 @@ impl Peer {
             });
         }
         let most = self.ops.iter().map(|op| op.latency_us).max_by_key(|latency| latency.count);
-        self.latency = most.filter(|latency| latency.count > 0).map(|latency| (latency.p50, latency.p99));
+        self.latency =
+            most.filter(|latency| latency.count > 0).and_then(|latency| latency.p50.zip(latency.p99));
     }
 
     fn bring_within_bounds(&mut self) {
