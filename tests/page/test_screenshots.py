@@ -21,8 +21,8 @@ def test_screenshots(browser: Browser, server: Server, pytestconfig: pytest.Conf
     shots = [folder / f"status-{name}.png" for name in ("light", "dark", "failure")]
     light, dark, failure = shots
     with (
-        Engine("prefill-0", server) as prefill,
-        Engine("decode-0", server),
+        Engine("prefill-0", server, paths="tcp,shm") as prefill,
+        Engine("decode-0", server, paths="tcp,shm"),
         Engine("decode-1", server) as dying,
         Engine("trainer", server, quiet=True),
     ):

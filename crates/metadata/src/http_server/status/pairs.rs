@@ -40,13 +40,13 @@ pub(super) struct PairView {
     pub(super) target: String,
     /// `ok`, `note`, `lies`, `broken`, or `none` where there is no such pair.
     pub(super) level: &'static str,
-    /// On one host, and apart.
+    /// Where both share a host, and where they do not.
     pub(super) ways: Vec<WayView>,
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct WayView {
-    /// Both run on one host and share its namespaces.
+    /// Both run on one host, share its namespaces, and offer the same-host path.
     pub(super) one_host: bool,
     pub(super) pairs: usize,
     pub(super) path: Option<&'static str>,

@@ -60,7 +60,7 @@ fn cell(pair: &PairView) -> Markup {
             @for (index, way) in pair.ways.iter().enumerate() {
                 @if index > 0 { br; }
                 span aria-hidden="true" { (mark) } (way.says)
-                @if pair.ways.len() > 1 { span class="facts" { @if way.one_host { " on one host" } @else { " between hosts" } } }
+                @if pair.ways.len() > 1 { span class="facts" { @if way.one_host { " on one host" } @else { " otherwise" } } }
                 @let others = way.problems.iter().filter(|problem| !way.says.contains(**problem));
                 @let others = others.copied().collect::<Vec<_>>().join(", ");
                 @if !others.is_empty() { br; span class="facts" { (others) } }
