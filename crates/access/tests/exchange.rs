@@ -7,7 +7,7 @@ use moonrail_wire::auth::{FEATURE_KEY, Port};
 use moonrail_wire::rail::{Hello, VERSION, Welcome, WelcomeStatus};
 use proptest::prelude::*;
 
-const OFFER: Offer = Offer { port: Port::Data, epoch: 42, features: 0b0101, max_payload: 64 << 20 };
+const OFFER: Offer = Offer { port: Port::Data, epoch: 42, features: 0b0101, max_payload: 64 << 20, binding: None };
 
 fn key(material: &str) -> Key {
     Key::new(material.as_bytes()).unwrap()

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use moonrail_access::{Allow, KeySource};
+use moonrail_access::{Allow, KeySource, TlsSource};
 
 /// Time limits of an engine; each can be overridden per call where a call takes a timeout.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +116,9 @@ pub struct Config {
     /// The shared key that peers have to prove, and are proven (docs/security.md). Default none: whoever reaches the
     /// ports is served.
     pub key: Option<KeySource>,
-    /// What is allowed without the key. Default nothing; without a key it has no effect.
+    /// Certificate, key and trust for TLS on both ports (docs/security.md). Default none: bytes travel in clear.
+    pub tls: Option<TlsSource>,
+    /// What is allowed without the key and TLS. Default nothing; without either it has no effect.
     pub allow: Allow,
     /// What to do with clients of data protocol v1.
     pub v1_clients: V1Clients,
@@ -146,6 +148,7 @@ impl Config {
             lanes_per_peer: 4,
             cluster_id: None,
             key: None,
+            tls: None,
             allow: Allow::default(),
             v1_clients: V1Clients::default(),
             force_v1: false,

@@ -5,6 +5,7 @@
 
 mod client;
 mod run;
+mod sealed;
 mod server;
 mod spin;
 mod stream;

@@ -16,6 +16,14 @@ pub enum Code {
     KeyRefused,
     /// The peer does not prove this engine's key: it has none, or it is not the peer that is meant.
     PeerUnproven,
+    /// The peer speaks nothing but TLS, and this engine has none.
+    TlsRequired,
+    /// The peer's certificate is not accepted: its authority, its name, its dates or its key.
+    TlsUntrusted,
+    /// The peer does not accept this engine's certificate.
+    TlsRefused,
+    /// The peer does not offer TLS, and nothing is said to it in clear.
+    TlsNotOffered,
     /// An argument cannot be right whatever the state of the engine.
     InvalidArgument,
     /// The lists of a batched call differ in length.
@@ -88,6 +96,10 @@ impl Code {
         Code::KeyRequired,
         Code::KeyRefused,
         Code::PeerUnproven,
+        Code::TlsRequired,
+        Code::TlsUntrusted,
+        Code::TlsRefused,
+        Code::TlsNotOffered,
         Code::InvalidArgument,
         Code::LengthMismatch,
         Code::UnknownBatch,
@@ -130,6 +142,10 @@ impl Code {
             Code::KeyRequired => "KEY_REQUIRED",
             Code::KeyRefused => "KEY_REFUSED",
             Code::PeerUnproven => "PEER_UNPROVEN",
+            Code::TlsRequired => "TLS_REQUIRED",
+            Code::TlsUntrusted => "TLS_UNTRUSTED",
+            Code::TlsRefused => "TLS_REFUSED",
+            Code::TlsNotOffered => "TLS_NOT_OFFERED",
             Code::InvalidArgument => "INVALID_ARGUMENT",
             Code::LengthMismatch => "LENGTH_MISMATCH",
             Code::UnknownBatch => "UNKNOWN_BATCH",

@@ -5,12 +5,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-use moonrail_access::AccessControl;
 use moonrail_sys::poll::{Interest, Ready, wait};
 use moonrail_sys::{errno, socket};
 use moonrail_transport::{Code, Control, Dialect, Failure, Stage, Target, Work};
 
 use super::failure::{self, Reached, failed};
+use super::guards::Guards;
 use super::opening;
 use super::rail::LaneState;
 use crate::spin::Spin;
@@ -32,17 +32,24 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// [`Lane::connect`], and on a rail lane, with `access` control, the proof of the shared key.
+    /// [`Lane::connect`], and on a rail lane TLS and the proof of the shared key, where they are asked for.
     pub(super) fn open(
         target: &Target,
         work: &Work<'_>,
         control: &Control<'_>,
-        access: Option<&AccessControl>,
+        guards: &Guards,
     ) -> Result<Lane, Failure> {
         let mut lane = Self::connect(target, work, control)?;
-        if let (Some(access), Some(rail)) = (access, &mut lane.rail) {
-            let features = opening::prove(&mut lane.stream, rail.epoch(), access, target, work, control)?;
-            rail.welcomed(features);
+        if let Some(name) = &target.tls {
+            opening::seal(&mut lane.stream, guards.tls.as_deref(), name, target, work, control)?;
+        }
+        let Some(rail) = &mut lane.rail else { return Ok(lane) };
+        let stream = &mut lane.stream;
+        if let Some(access) = &guards.access {
+            rail.welcomed(opening::prove(stream, rail.epoch(), access, target, work, control)?);
+        } else if stream.is_sealed() {
+            // A peer that does not believe this engine says so before anything of the batch was sent.
+            rail.welcomed(opening::greet(stream, rail.epoch(), target, work, control)?);
         }
         Ok(lane)
     }

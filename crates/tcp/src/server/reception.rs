@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use moonrail_access::prove::DOUBLE_LEN;
-use moonrail_access::{AccessControl, Challenge, Denied, Offer, Target, nonce};
+use moonrail_access::{AccessControl, Binding, Challenge, Denied, Offer, Target, nonce};
 use moonrail_wire::auth::{FEATURE_KEY, PROOF_LEN, Port};
-use moonrail_wire::rail::{FEATURES, HELLO_LEN, Hello, WELCOME_LEN};
+use moonrail_wire::rail::{FEATURES, HELLO_LEN, Hello, VERSION, WELCOME_LEN, Welcome, WelcomeStatus};
 
 use super::rail::MAX_PAYLOAD;
 
@@ -17,14 +17,20 @@ pub(super) fn brings_key(hello: &[u8; HELLO_LEN]) -> bool {
     Hello::decode(hello).is_ok_and(|hello| hello.features & FEATURE_KEY != 0)
 }
 
+/// What a client is told that is turned away for want of what `status` says.
+pub(super) fn welcome(epoch: u64, status: WelcomeStatus) -> [u8; WELCOME_LEN] {
+    Welcome { version: VERSION, status, features: 0, epoch, max_payload: MAX_PAYLOAD }.encode()
+}
+
 /// Challenges the client of a hello.
 pub(super) fn challenge(
     access: &AccessControl,
     epoch: u64,
     hello: &[u8; HELLO_LEN],
     client: SocketAddr,
+    binding: Binding,
 ) -> Result<Challenge, Told> {
-    let offer = Offer { port: Port::Data, epoch, features: FEATURES, max_payload: MAX_PAYLOAD };
+    let offer = Offer { port: Port::Data, epoch, features: FEATURES, max_payload: MAX_PAYLOAD, binding };
     let nonce = nonce().map_err(|error| {
         access.refuse("data", client, &format_args!("no random bytes for its challenge: {error}"));
         None

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
+use moonrail_access::TlsFault;
 use moonrail_sys::errno;
 use tracing::warn;
 
@@ -40,6 +41,14 @@ pub(super) fn unreadable(shared: &Shared, peer: SocketAddr, error: &io::Error) {
     if errno::is_bad_address(error) {
         shared.counters.refused.fetch_add(1, Relaxed);
         warn!("registered memory read by {peer} is not mapped: freed without unregister?");
+    }
+}
+
+/// Counts and tells an end for a reason that TLS has found.
+pub(super) fn untrusted(shared: &Shared, peer: SocketAddr, error: &io::Error) {
+    if let Some(fault) = TlsFault::behind(error) {
+        shared.counters.refused.fetch_add(1, Relaxed);
+        shared.options.refuse(peer, fault);
     }
 }
 

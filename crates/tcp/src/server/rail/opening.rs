@@ -13,10 +13,15 @@ use crate::server::{Shared, reception};
 impl RailLane {
     pub(super) fn welcome(&mut self, shared: &Shared) {
         self.place = Place::Head(0);
+        if shared.options.only_tls() && !self.stream.is_sealed() {
+            shared.options.refuse(self.peer, &"the caller speaks in clear, and only TLS is spoken here");
+            self.turn_away(shared, Some(reception::welcome(shared.options.epoch, WelcomeStatus::TlsRequired)));
+            return;
+        }
         if let Some(access) = &shared.options.access
             && (shared.options.locked().is_some() || reception::brings_key(&self.hello))
         {
-            match reception::challenge(access, shared.options.epoch, &self.hello, self.peer) {
+            match reception::challenge(access, shared.options.epoch, &self.hello, self.peer, self.stream.binding()) {
                 Ok(challenge) => {
                     self.features = challenge.features;
                     self.answers.push_double(challenge.bytes);
