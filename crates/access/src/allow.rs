@@ -55,7 +55,10 @@ mod tests {
     fn names_are_read_and_others_refused() {
         assert_eq!("".parse(), Ok(Allow::default()));
         assert_eq!("mooncake".parse(), Ok(Allow { mooncake: true, ..Allow::default() }));
-        assert_eq!(" same-host , mooncake".parse(), Ok(Allow { mooncake: true, same_host: true, ..Allow::default() }));
+        assert_eq!(
+            " same-host , mooncake".parse(),
+            Ok(Allow { mooncake: true, same_host: true, ..Allow::default() })
+        );
         assert_eq!("clear,anonymous".parse(), Ok(Allow { clear: true, anonymous: true, ..Allow::default() }));
         assert_eq!("mooncak".parse::<Allow>(), Err(UnknownName("mooncak".to_owned())));
     }

@@ -38,12 +38,7 @@ pub fn nonce() -> io::Result<[u8; NONCE_LEN]> {
 struct Shared([u8; 32]);
 
 impl Shared {
-    fn derive(
-        key: &Key,
-        hello: &[u8; HELLO_LEN],
-        challenge: &[u8; DOUBLE_LEN],
-        binding: Binding,
-    ) -> Self {
+    fn derive(key: &Key, hello: &[u8; HELLO_LEN], challenge: &[u8; DOUBLE_LEN], binding: Binding) -> Self {
         let mut hasher = key.hasher();
         hasher.update(LABEL).update(hello).update(challenge);
         if let Some(binding) = &binding {

@@ -103,8 +103,7 @@ fn tls() -> Result<Option<TlsSource>, Error> {
     let path = |name| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     let ca = env::var_os("MOONRAIL_TLS_CA").filter(|paths| !paths.is_empty());
     let ca: Vec<PathBuf> = ca.map(|paths| env::split_paths(&paths).collect()).unwrap_or_default();
-    let (cert, key, pins) =
-        (path("MOONRAIL_TLS_CERT"), path("MOONRAIL_TLS_KEY"), path("MOONRAIL_TLS_PINS"));
+    let (cert, key, pins) = (path("MOONRAIL_TLS_CERT"), path("MOONRAIL_TLS_KEY"), path("MOONRAIL_TLS_PINS"));
     let name = text("MOONRAIL_TLS_NAME");
     match (cert, key) {
         (Some(cert), Some(key)) => Ok(Some(TlsSource { cert, key, ca, pins, name })),

@@ -13,17 +13,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use moonrail_access::{AccessControl, Denied, Tls, TlsDenied};
-use moonrail_wire::auth::Port;
 use moonrail_wire::address::HostPort;
+use moonrail_wire::auth::Port;
 use moonrail_wire::handshake::{DEFAULT_MAX_LEN, Kind, Message, Notify, NotifyReply, PROBE_REQUEST};
 use moonrail_wire::segment::{DescriptorError, SegmentDescriptor};
 
 use self::talk::converse;
 use self::wire::Wire;
-use crate::{KEY_REQUIRED, TLS_REQUIRED};
 use crate::deadline::Deadline;
 use crate::dial;
 use crate::error::{MetadataError, MetadataErrorKind, WaitStage};
+use crate::{KEY_REQUIRED, TLS_REQUIRED};
 
 /// The port of an address that names none.
 pub const DEFAULT_HANDSHAKE_PORT: u16 = 12001;
@@ -193,8 +193,9 @@ impl HandshakeClient {
         let frame = request.encode();
         let connect_by = Deadline::after(self.timeouts.connect).min(deadline);
         let addresses = dial::resolve(&peer.host, peer.port.unwrap_or(self.default_port), &name, connect_by)?;
-        let once =
-            |connect_by| self.round(&addresses, peer, &name, request.kind, &frame, repeat, connect_by, deadline);
+        let once = |connect_by| {
+            self.round(&addresses, peer, &name, request.kind, &frame, repeat, connect_by, deadline)
+        };
         match once(connect_by) {
             Ok(reply) => Ok(reply),
             Err(Failure { error, sent }) => {

@@ -191,7 +191,10 @@ impl<'a> IovList<'a> {
     /// cannot be written. Some of `from` may have been stored then.
     pub fn copy_in(&mut self, offset: usize, from: &[u8]) -> io::Result<()> {
         if self.read_only {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "copying into memory that may only be sent"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "copying into memory that may only be sent",
+            ));
         }
         let base = from.as_ptr().cast_mut();
         self.in_parts(offset, from.len(), |pieces, at, len| {
@@ -219,7 +222,8 @@ impl<'a> IovList<'a> {
                 if part == 0 {
                     break;
                 }
-                pieces[count] = libc::iovec { iov_base: entry.iov_base.wrapping_byte_add(skip), iov_len: part };
+                pieces[count] =
+                    libc::iovec { iov_base: entry.iov_base.wrapping_byte_add(skip), iov_len: part };
                 (count, bytes, skip) = (count + 1, bytes + part, 0);
             }
             if bytes == 0 {

@@ -21,7 +21,9 @@ pub enum TlsError {
     #[error("TLS file {0} is not a regular file")]
     NotAFile(PathBuf),
     /// Others may change the file, or read the private key.
-    #[error("TLS file {path} has mode {mode:04o}: others may change it or read the key; chmod 600 the key, 644 the rest")]
+    #[error(
+        "TLS file {path} has mode {mode:04o}: others may change it or read the key; chmod 600 the key, 644 the rest"
+    )]
     Permissions {
         /// The file.
         path: PathBuf,
@@ -45,7 +47,9 @@ pub enum TlsError {
         what: String,
     },
     /// A certificate and a key without anything to check peers against.
-    #[error("TLS needs something to check peers against: authorities (MOONRAIL_TLS_CA) or pinned keys (MOONRAIL_TLS_PINS)")]
+    #[error(
+        "TLS needs something to check peers against: authorities (MOONRAIL_TLS_CA) or pinned keys (MOONRAIL_TLS_PINS)"
+    )]
     NoTrust,
     /// What rustls says of certificate and key together.
     #[error("TLS certificate {cert} with key {key}: {what}")]
@@ -66,7 +70,9 @@ pub enum TlsFault {
     #[error("the certificate of the peer is not accepted: {0}")]
     Untrusted(String),
     /// Said by the peer: this side's certificate is not believed, or was missing.
-    #[error("the peer did not accept this engine's certificate, or does not take one of these protocols: {0}")]
+    #[error(
+        "the peer did not accept this engine's certificate, or does not take one of these protocols: {0}"
+    )]
     Refused(String),
     /// What came instead of TLS.
     #[error("the peer does not speak TLS: its first bytes are something else")]
@@ -98,11 +104,9 @@ impl TlsFault {
             Error::InvalidCertificate(why) => Self::Untrusted(certificate(why)),
             Error::NoCertificatesPresented => Self::Untrusted("it showed none".to_owned()),
             Error::AlertReceived(alert) => Self::Refused(format!("alert {alert:?}")),
-            Error::InvalidMessage(InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion)
-                if first =>
-            {
-                Self::NotTls
-            }
+            Error::InvalidMessage(
+                InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion,
+            ) if first => Self::NotTls,
             other => Self::Broken(other.to_string()),
         }
     }
@@ -113,10 +117,14 @@ impl TlsFault {
         error.get_ref()?.downcast_ref()
     }
 
-    /// As rustls wraps its own errors into those of a stream.
+    /// What a stream that drives rustls itself failed with; `None` where the caller merely left.
     #[must_use]
     pub fn in_stream(error: &io::Error) -> Option<Self> {
-        error.get_ref()?.downcast_ref().map(|error: &Error| Self::of(error, true))
+        if error.kind() != io::ErrorKind::InvalidData {
+            return None;
+        }
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+        Some(inner.map_or_else(|| Self::Broken(error.to_string()), |inner| Self::of(inner, true)))
     }
 
     /// Without the text.

@@ -174,7 +174,8 @@ fn read_pins(path: &Path) -> Result<Vec<Pin>, TlsError> {
     let pins: Result<Vec<Pin>, TlsError> = lines
         .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
         .map(|(nth, line)| {
-            let what = || format!("line {}: a pin is the SHA-256 of a public key, 64 hexadecimal digits", nth + 1);
+            let what =
+                || format!("line {}: a pin is the SHA-256 of a public key, 64 hexadecimal digits", nth + 1);
             pin(line).ok_or_else(|| content(path, &what()))
         })
         .collect();

@@ -1,5 +1,5 @@
 //! Certificates for tests, from an authority of the test's own. Also used by the tests of the crates above.
-#![allow(clippy::unwrap_used, dead_code)]
+#![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub)]
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use moonrail_access::TlsSource;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, PublicKeyData,
-    date_time_ymd,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    PublicKeyData, date_time_ymd,
 };
 use sha2::{Digest, Sha256};
 
@@ -39,7 +39,11 @@ impl Authority {
     pub fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        // Two authorities of one name would be told apart by their signatures only.
+        let name = format!("authority {:02x?}", &key.public_key_raw()[1..9]);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let issuer = CertifiedIssuer::self_signed(params, key).unwrap();
         let authority = Self { folder: tempfile::TempDir::new().unwrap(), issuer };
         authority.put("ca.pem", &authority.issuer.pem(), 0o644);
         authority

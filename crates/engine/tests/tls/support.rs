@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, LazyLock, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use moonrail::{
     Code, Config, Engine, Entry, Error, MetadataServer, Opcode, Request, ServerLimits, TlsSource,
@@ -117,13 +117,19 @@ pub fn log_of(_: &Target) -> Vec<String> {
     log().lines().filter(|line| line.contains("refused ")).map(str::to_owned).collect()
 }
 
-/// The one warning about this caller.
+/// The one warning about this caller; its connection may end a moment before it is told.
 pub fn told(caller: SocketAddr) -> String {
-    let log = log();
-    let lines: Vec<&str> =
-        log.lines().filter(|line| line.contains("WARN") && line.contains(&format!("{caller} "))).collect();
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    lines[0].to_owned()
+    let until = Instant::now() + Duration::from_secs(5);
+    loop {
+        let log = log();
+        let about = |line: &&str| line.contains("WARN") && line.contains(&format!("{caller} "));
+        let lines: Vec<&str> = log.lines().filter(about).collect();
+        assert!(lines.len() <= 1 && Instant::now() < until, "{caller}: {log}");
+        match lines.first() {
+            Some(line) => return (*line).to_owned(),
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
 }
 
 /// A metadata server, with keys and values that anybody may change.

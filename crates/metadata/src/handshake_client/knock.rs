@@ -87,12 +87,7 @@ pub(super) fn receive(
     }
 }
 
-fn fill(
-    wire: &mut Wire,
-    into: &mut [u8],
-    name: &str,
-    deadline: Deadline,
-) -> Result<(), MetadataError> {
+fn fill(wire: &mut Wire, into: &mut [u8], name: &str, deadline: Deadline) -> Result<(), MetadataError> {
     let mut have = 0;
     while have < into.len() {
         match wire.read_some(&mut into[have..], name, deadline)? {

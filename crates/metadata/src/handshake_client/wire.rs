@@ -52,7 +52,9 @@ impl Wire {
                 }
                 Ok(_) => heard = true,
                 // That is what ports without TLS do with what they cannot read.
-                Err(error) if !heard && error.kind == MetadataErrorKind::Reset => return Err(not_offered(name)),
+                Err(error) if !heard && error.kind == MetadataErrorKind::Reset => {
+                    return Err(not_offered(name));
+                }
                 Err(error) => return Err(error),
             }
             wire.open(name)?;
@@ -65,12 +67,7 @@ impl Wire {
         self.sealed.as_ref().and_then(|sealed| sealed.channel.binding())
     }
 
-    pub(super) fn send(
-        &mut self,
-        bytes: &[u8],
-        name: &str,
-        deadline: Deadline,
-    ) -> Result<(), MetadataError> {
+    pub(super) fn send(&mut self, bytes: &[u8], name: &str, deadline: Deadline) -> Result<(), MetadataError> {
         let mut rest = bytes;
         while !rest.is_empty() {
             if let Some(sealed) = &mut self.sealed {

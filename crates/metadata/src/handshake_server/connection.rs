@@ -37,7 +37,8 @@ pub(super) async fn serve(stream: TcpStream, caller: SocketAddr, desk: &Desk) {
     // That this process lives is told by its port anyway.
     let barred = request.kind != Kind::Probe;
     let open_here = desk.tls.as_ref().filter(|_| barred && desk.only_tls() && !line.sealed);
-    let keyless = desk.access.as_ref().filter(|access| barred && session.is_none() && !access.allow().mooncake);
+    let keyless =
+        desk.access.as_ref().filter(|access| barred && session.is_none() && !access.allow().mooncake);
     let reply = if let Some(tls) = open_here {
         tls.refuse("handshake", caller, &IN_CLEAR);
         Ok(locked(request.kind, Lacks::Tls))

@@ -48,11 +48,7 @@ pub(super) async fn open(mut stream: TcpStream, caller: SocketAddr, desk: &Desk)
 /// Why a caller in clear is turned away.
 pub(super) const IN_CLEAR: &str = "the caller speaks in clear, and only TLS is spoken here";
 
-async fn accept(
-    whole: impl Duplex + 'static,
-    caller: SocketAddr,
-    tls: &Tls,
-) -> Result<Line, String> {
+async fn accept(whole: impl Duplex + 'static, caller: SocketAddr, tls: &Tls) -> Result<Line, String> {
     let accepted = TlsAcceptor::from(tls.server(Port::Handshake)).accept(whole).await;
     let stream = accepted.map_err(|error| {
         if let Some(fault) = TlsFault::in_stream(&error) {

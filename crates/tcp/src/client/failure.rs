@@ -125,7 +125,9 @@ pub(super) fn tls_required(target: &Target, work: &Work<'_>, reached: Reached) -
 /// A connection whose TLS goes no further.
 fn tls(target: &Target, work: &Work<'_>, reached: Reached, fault: &TlsFault) -> Failure {
     let (code, hint) = match fault.denied() {
-        TlsDenied::Untrusted => (Code::TlsUntrusted, " (MOONRAIL_TLS_CA, MOONRAIL_TLS_PINS, MOONRAIL_TLS_NAME)"),
+        TlsDenied::Untrusted => {
+            (Code::TlsUntrusted, " (MOONRAIL_TLS_CA, MOONRAIL_TLS_PINS, MOONRAIL_TLS_NAME)")
+        }
         TlsDenied::Refused => (Code::TlsRefused, ": its log says why"),
         TlsDenied::Required => (Code::TlsRequired, ""),
         TlsDenied::NotOffered => (Code::TlsNotOffered, ""),

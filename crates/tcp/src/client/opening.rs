@@ -155,7 +155,9 @@ impl<'a> Readiness<'a> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait(Interest::Write)?,
                 // What the peer said before it closed can still be read, if that is why.
                 Err(error) => match self.stream.receive_bytes(&mut [0]) {
-                    Err(reason) if TlsFault::behind(&reason).is_some() => return Err(self.gone(Some(&reason))),
+                    Err(reason) if TlsFault::behind(&reason).is_some() => {
+                        return Err(self.gone(Some(&reason)));
+                    }
                     _ => return Err(self.gone(Some(&error))),
                 },
             }

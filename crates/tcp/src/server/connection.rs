@@ -10,10 +10,10 @@ use moonrail_access::tls::is_client_hello;
 use moonrail_memory::io::HeldIov;
 use moonrail_memory::{Hold, Want};
 use moonrail_sys::errno;
+use moonrail_wire::auth::Port;
 use moonrail_wire::data::{
     DataVersion, HEADER_LEN, Op, RequestHeader, STATUS_OK, STATUS_REJECTED, encode_status,
 };
-use moonrail_wire::auth::Port;
 use moonrail_wire::rail::MAGIC;
 use tracing::warn;
 
@@ -224,7 +224,8 @@ impl Connection {
     /// Whether the connection's first `have` bytes begin TLS. Then all that follows is taken from inside it.
     fn begins_tls(&mut self, shared: &Shared, have: usize) -> io::Result<bool> {
         let begun = &self.header[..have];
-        let Some(tls) = shared.options.tls.as_ref().filter(|_| !self.stream.is_sealed() && is_client_hello(begun))
+        let Some(tls) =
+            shared.options.tls.as_ref().filter(|_| !self.stream.is_sealed() && is_client_hello(begun))
         else {
             return Ok(false);
         };

@@ -15,13 +15,22 @@ impl RailLane {
         self.place = Place::Head(0);
         if shared.options.only_tls() && !self.stream.is_sealed() {
             shared.options.refuse(self.peer, &"the caller speaks in clear, and only TLS is spoken here");
-            self.turn_away(shared, Some(reception::welcome(shared.options.epoch, WelcomeStatus::TlsRequired)));
+            self.turn_away(
+                shared,
+                Some(reception::welcome(shared.options.epoch, WelcomeStatus::TlsRequired)),
+            );
             return;
         }
         if let Some(access) = &shared.options.access
             && (shared.options.locked().is_some() || reception::brings_key(&self.hello))
         {
-            match reception::challenge(access, shared.options.epoch, &self.hello, self.peer, self.stream.binding()) {
+            match reception::challenge(
+                access,
+                shared.options.epoch,
+                &self.hello,
+                self.peer,
+                self.stream.binding(),
+            ) {
                 Ok(challenge) => {
                     self.features = challenge.features;
                     self.answers.push_double(challenge.bytes);
