@@ -118,6 +118,9 @@ pub struct Config {
     pub key: Option<KeySource>,
     /// Certificate, key and trust for TLS on both ports (docs/security.md). Default none: bytes travel in clear.
     pub tls: Option<TlsSource>,
+    /// Ask peers for checksums over all that travels to and from them over TCP; found wrong, nothing of it is stored, and the
+    /// transfer fails. With TLS, and by the same-host path, it has no effect. Default false.
+    pub checksum: bool,
     /// What is allowed without the key and TLS. Default nothing; without either it has no effect.
     pub allow: Allow,
     /// What to do with clients of data protocol v1.
@@ -149,6 +152,7 @@ impl Config {
             cluster_id: None,
             key: None,
             tls: None,
+            checksum: false,
             allow: Allow::default(),
             v1_clients: V1Clients::default(),
             force_v1: false,

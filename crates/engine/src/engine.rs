@@ -286,6 +286,7 @@ fn build(
             TcpPath::new(config.lanes_per_peer)
                 .guarded(access.clone())
                 .sealed(tls.clone())
+                .checking(config.checksum)
                 .with_wallet(Arc::clone(&wallet)),
         ),
         background: Background::new(),

@@ -60,6 +60,9 @@ impl Config {
         if let Some(wanted) = flag("MOONRAIL_HUGE_PAGES")? {
             self.huge_pages = wanted;
         }
+        if let Some(wanted) = flag("MOONRAIL_CHECKSUM")? {
+            self.checksum = wanted;
+        }
         if let Some(key) = key()? {
             self.key = Some(key);
         }

@@ -45,6 +45,7 @@ struct Options {
     refuse_v1: Option<bool>,
     key_file: Option<PathBuf>,
     key: Option<String>,
+    checksum: Option<bool>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
     tls_ca: Option<Vec<PathBuf>>,
@@ -323,6 +324,7 @@ impl Options {
             (None, Some(key)) => Some(KeySource::text("key", key)),
             (None, None) => config.key,
         };
+        config.checksum = self.checksum.unwrap_or(config.checksum);
         let more = self.tls_ca.is_some() || self.tls_pins.is_some() || self.tls_name.is_some();
         config.tls = match (self.tls_cert, self.tls_key) {
             (Some(cert), Some(key)) => {

@@ -1,4 +1,4 @@
-//! TLS between a connection's bytes and its socket.
+//! A layer (TLS, checksums) between a connection's bytes and its socket.
 //!
 //! Owns what waits in between: ciphertext that the socket has not taken, and ciphertext that was received and not opened yet,
 //! both bounded. Registered memory is read and written through the kernel, as without TLS. Must not know what is sent.
@@ -8,9 +8,10 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::net::TcpStream;
 
 use moonrail_access::Binding;
-use moonrail_access::tls::Channel;
 use moonrail_memory::io::HeldIov;
 use moonrail_sys::socket;
+
+use crate::layer::Layer;
 
 /// Plaintext that one send encrypts, in bytes.
 const PLAINTEXT: usize = 64 << 10;
@@ -24,9 +25,9 @@ thread_local! {
     static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A TLS connection on a socket.
+/// A layer on a socket.
 pub(crate) struct Sealed {
-    channel: Channel,
+    layer: Box<dyn Layer>,
     arrived: Arrived,
     /// The socket took something since this was last asked.
     progressed: bool,
@@ -42,19 +43,19 @@ struct Arrived {
 
 impl Sealed {
     /// `begun`: what was received already.
-    pub(crate) fn new(channel: Channel, begun: &[u8]) -> Self {
+    pub(crate) fn new(layer: Box<dyn Layer>, begun: &[u8]) -> Self {
         let arrived = Arrived { buffer: begun.to_vec(), from: 0, to: begun.len() };
-        Self { channel, arrived, progressed: false }
+        Self { layer, arrived, progressed: false }
     }
 
     /// For the proof of a key inside.
     pub(crate) fn binding(&self) -> Binding {
-        self.channel.binding()
+        self.layer.binding()
     }
 
     /// Takes the TLS handshake as far as it goes now; true once both sides know each other and have been told so.
     pub(crate) fn establish(&mut self, socket: &TcpStream) -> io::Result<bool> {
-        while !self.channel.established() {
+        while !self.layer.established() {
             // What the peer said before it closed can still be read.
             let _ = self.flush(socket);
             self.arrived.fill(socket)?;
@@ -64,13 +65,13 @@ impl Sealed {
             self.open_arrived(socket)?;
         }
         // Where that fails, the next receive says why.
-        Ok(self.flush(socket).is_err() || !self.channel.wants_write())
+        Ok(self.flush(socket).is_err() || !self.layer.wants_write())
     }
 
     /// Hands the socket what waits for it, as far as it takes it now.
     pub(crate) fn flush(&mut self, socket: &TcpStream) -> io::Result<()> {
-        while self.channel.wants_write() {
-            match self.channel.write_out(&mut Gathering(socket)) {
+        while self.layer.wants_write() {
+            match self.layer.write_out(&mut Gathering(socket)) {
                 Ok(_) => self.progressed = true,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
@@ -86,20 +87,25 @@ impl Sealed {
 
     /// Whether the socket has yet to take something.
     pub(crate) fn wants_write(&self) -> bool {
-        self.channel.wants_write()
+        self.layer.wants_write()
     }
 
     /// Whether something that was received can be taken without the socket.
     pub(crate) fn holds_received(&self) -> bool {
-        self.channel.ready() > 0 || !self.arrived.is_empty()
+        self.layer.ready() > 0 || !self.arrived.is_empty()
+    }
+
+    /// Whether it keeps strangers out.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.layer.is_tls()
     }
 
     /// Whether the peer has ended the connection.
     pub(crate) fn ended(&self) -> bool {
-        self.channel.ended()
+        self.layer.ended()
     }
 
-    /// Takes and encrypts from the front of the list; what the socket does not take of it waits here.
+    /// Takes from the front of the list; what the socket does not take of it waits here.
     pub(crate) fn send(&mut self, socket: &TcpStream, list: &HeldIov<'_>) -> io::Result<usize> {
         if list.is_empty() {
             return Ok(0);
@@ -133,9 +139,9 @@ impl Sealed {
         let _ = self.flush(socket);
         let mut got = 0;
         loop {
-            while got < room && self.channel.ready() > 0 {
+            while got < room && self.layer.ready() > 0 {
                 socket::take_error(socket)?.map_or(Ok(()), Err)?;
-                let plaintext = self.channel.plaintext();
+                let plaintext = self.layer.plaintext();
                 let part = &plaintext[..plaintext.len().min(room - got)];
                 let count = part.len();
                 match store(got, part) {
@@ -144,10 +150,10 @@ impl Sealed {
                     Err(_) if got > 0 => return Ok(got),
                     Err(error) => return Err(error),
                 }
-                self.channel.consume(count);
+                self.layer.consume(count);
                 got += count;
             }
-            if got == room || self.channel.ended() {
+            if got == room || self.layer.ended() {
                 return Ok(got);
             }
             if !self.arrived.is_empty() {
@@ -165,7 +171,7 @@ impl Sealed {
 
     /// Decrypts what has arrived, up to the first plaintext.
     fn open_arrived(&mut self, socket: &TcpStream) -> io::Result<()> {
-        match self.channel.feed(self.arrived.bytes()) {
+        match self.layer.feed(self.arrived.bytes()) {
             Ok(taken) => {
                 self.arrived.take(taken);
                 // Part of the handshake may have to go out.
@@ -175,13 +181,13 @@ impl Sealed {
             Err(fault) => {
                 // The peer is told why, if it still listens.
                 let _ = self.flush(socket);
-                Err(fault.into())
+                Err(fault)
             }
         }
     }
 
     fn encrypt(&mut self, socket: &TcpStream, plaintext: &[u8]) -> io::Result<usize> {
-        let taken = self.channel.write(plaintext)?;
+        let taken = self.layer.write(plaintext)?;
         if taken == 0 {
             return Err(ErrorKind::WouldBlock.into());
         }

@@ -1,6 +1,6 @@
 //! Where a connection's bytes meet its socket: nothing else in this crate sends or receives.
 //!
-//! Owns the socket of one connection, and with TLS what stands between (`sealed`). Must not know what is sent, nor which side
+//! Owns the socket of one connection, and what stands between where there is something (`sealed`). Must not know what is sent, nor which side
 //! of a protocol it is on.
 
 use std::io;
@@ -8,10 +8,10 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use moonrail_access::Binding;
-use moonrail_access::tls::Channel;
 use moonrail_memory::io::HeldIov;
 use moonrail_sys::{peek, socket};
 
+use crate::layer::Layer;
 use crate::sealed::Sealed;
 
 /// A connected, non-blocking socket.
@@ -27,17 +27,21 @@ impl Stream {
         Self { socket, low_water: 1, sealed: None }
     }
 
-    /// From here on everything goes through `channel`; `begun` was received already and belongs to it.
-    pub(crate) fn seal(&mut self, channel: Channel, begun: &[u8]) {
-        self.sealed = Some(Box::new(Sealed::new(channel, begun)));
+    /// From here on everything goes through `layer`; `begun` was received already and belongs to it.
+    pub(crate) fn seal(&mut self, layer: impl Layer + 'static, begun: &[u8]) {
+        self.sealed = Some(Box::new(Sealed::new(Box::new(layer), begun)));
+        // What was received in part already would be waited for once more.
+        if self.low_water != 1 && socket::set_receive_low_water(&self.socket, 1).is_ok() {
+            self.low_water = 1;
+        }
     }
 
     /// Whether it is encrypted.
     pub(crate) fn is_sealed(&self) -> bool {
-        self.sealed.is_some()
+        self.sealed.as_ref().is_some_and(|sealed| sealed.is_tls())
     }
 
-    /// Takes the TLS handshake as far as it goes now; true once it is over, at once without TLS.
+    /// Takes the TLS handshake as far as it goes now; true once it is over, at once where there is none.
     pub(crate) fn establish(&mut self) -> io::Result<bool> {
         let Self { socket, sealed, .. } = self;
         sealed.as_mut().map_or(Ok(true), |sealed| sealed.establish(socket))
@@ -107,7 +111,7 @@ impl Stream {
     }
 
     /// Lets a wait for something to receive last until `bytes` are there, or the end. A receive gives what is there all
-    /// the same. With TLS it has no effect: what was received in part already would be waited for once more.
+    /// the same. Has no effect on what goes through a layer.
     pub(crate) fn wake_at(&mut self, bytes: usize) {
         if bytes != self.low_water
             && self.sealed.is_none()
@@ -125,9 +129,9 @@ impl Stream {
         }
     }
 
-    /// Copies what has arrived and leaves it in place; 0 is the end of the stream. Not with TLS.
+    /// Copies what has arrived and leaves it in place; 0 is the end of the stream. Not through a layer.
     pub(crate) fn peek(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.is_sealed() {
+        if self.sealed.is_some() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         peek::peek(&self.socket, into)

@@ -1,4 +1,4 @@
-//! The conformance suite over real sockets: our client against our server, data protocol v2, and rail with and without a key and TLS.
+//! The conformance suite over real sockets: our client against our server, data protocol v2, and rail with and without a key, TLS and checksums.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "../../access/tests/support/authority.rs"]
@@ -96,4 +96,11 @@ mod rail_in_tls {
 
 mod rail_in_tls_on_one_lane {
     moonrail_transport::conformance_suite!(|| super::sealed(1));
+}
+
+mod rail_with_checksums {
+    moonrail_transport::conformance_suite!(|| {
+        let plain = super::subject_with(4, super::Dialect::Rail { epoch: super::EPOCH });
+        super::Subject { path: Box::new(super::TcpPath::new(4).checking(true)), ..plain }
+    });
 }

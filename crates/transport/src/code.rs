@@ -68,6 +68,8 @@ pub enum Code {
     Unconfirmed,
     /// The notification was not taken by the peer.
     NotifyRejected,
+    /// Bytes of a transfer were changed on their way: they do not have their checksum.
+    ChecksumMismatch,
     /// The metadata server cannot be reached or refused the request.
     Metadata,
     /// Another live engine holds this name at the metadata server.
@@ -122,6 +124,7 @@ impl Code {
         Code::UnsupportedPeer,
         Code::Unconfirmed,
         Code::NotifyRejected,
+        Code::ChecksumMismatch,
         Code::Metadata,
         Code::NameTaken,
         Code::ListenFailed,
@@ -168,6 +171,7 @@ impl Code {
             Code::UnsupportedPeer => "UNSUPPORTED_PEER",
             Code::Unconfirmed => "UNCONFIRMED",
             Code::NotifyRejected => "NOTIFY_REJECTED",
+            Code::ChecksumMismatch => "CHECKSUM_MISMATCH",
             Code::Metadata => "METADATA",
             Code::NameTaken => "NAME_TAKEN",
             Code::ListenFailed => "LISTEN_FAILED",
@@ -189,7 +193,11 @@ impl Code {
             Code::RegionBusy => -4,
             Code::AddressOverlapped => -7,
             Code::NameResolution => -101,
-            Code::PeerUnreachable | Code::PeerGone | Code::PeerTimeout | Code::ProtocolError => -102,
+            Code::PeerUnreachable
+            | Code::PeerGone
+            | Code::PeerTimeout
+            | Code::ProtocolError
+            | Code::ChecksumMismatch => -102,
             Code::NotifyRejected => -104,
             Code::BadPeerName | Code::Metadata | Code::NameTaken => -200,
             _ => -1,

@@ -77,8 +77,8 @@ fn callers_without_a_certificate_are_turned_away_unless_that_is_allowed() {
     let (_, answer) = say(report.data, &source, false, "moonrail-rail", &hello(report.epoch));
     assert_eq!((&answer[..8], answer[10]), (&b"MRAIL\0\x01\xff"[..], 0), "a welcome");
     // A certificate that is shown is still looked at.
-    let strange = Authority::new().issue("strange");
-    let mixed = TlsSource { ca: source.ca.clone(), ..strange };
+    let other = Authority::new();
+    let mixed = TlsSource { ca: source.ca.clone(), ..other.issue("strange") };
     let (caller, answer) = say(report.data, &mixed, true, "moonrail-rail", &hello(report.epoch));
     assert_eq!(answer, b"");
     assert!(told(caller).contains("no authority"), "{}", told(caller));

@@ -6,6 +6,8 @@ use std::time::Duration;
 use moonrail_access::{TlsDenied, TlsFault};
 use moonrail_transport::{Code, Error, Failure, Opcode, Retry, Stage, Stop, Target, Work};
 
+use crate::checked::Corrupt;
+
 /// How long a transfer may stand still before it lets go of memory that is being unregistered.
 const LETS_GO: Duration = Duration::from_millis(100);
 
@@ -82,6 +84,10 @@ pub(super) fn applied(count: usize, work: &Work<'_>) -> String {
 pub(super) fn gone(target: &Target, work: &Work<'_>, reached: Reached, cause: Option<&io::Error>) -> Failure {
     if let Some(fault) = cause.and_then(TlsFault::behind) {
         return tls(target, work, reached, fault);
+    }
+    if let Some(corrupt) = cause.and_then(Corrupt::behind) {
+        let message = format!("{}: {corrupt}", endpoint(target));
+        return failed(target, work, reached, Code::ChecksumMismatch, Stage::Transfer, message);
     }
     let how =
         cause.map_or("closed the connection".to_owned(), |cause| format!("broke the connection: {cause}"));

@@ -1,8 +1,9 @@
-//! What keeps strangers out of the lanes of one path.
+//! What keeps strangers, and changed bytes, out of the lanes of one path.
 
 use std::sync::Arc;
 
 use moonrail_access::{AccessControl, Tls};
+use moonrail_wire::rail::{CHECKSUM, FEATURES};
 
 /// The access control and the TLS of an engine, where it has them.
 #[derive(Debug, Clone, Default)]
@@ -11,4 +12,13 @@ pub(super) struct Guards {
     pub access: Option<Arc<AccessControl>>,
     /// Bytes go out and come in encrypted.
     pub tls: Option<Arc<Tls>>,
+    /// Bytes get checksums, where the peer knows them and TLS does not check them anyway.
+    pub checksum: bool,
+}
+
+impl Guards {
+    /// The feature bits that the hello of a lane asks for.
+    pub(super) fn wants(&self, sealed: bool) -> u32 {
+        if self.checksum && !sealed { FEATURES | CHECKSUM } else { FEATURES }
+    }
 }

@@ -8,11 +8,13 @@ use std::time::Instant;
 use moonrail_sys::poll::{Interest, Ready, wait};
 use moonrail_sys::{errno, socket};
 use moonrail_transport::{Code, Control, Dialect, Failure, Stage, Target, Work};
+use moonrail_wire::rail::CHECKSUM;
 
 use super::failure::{self, Reached, failed};
 use super::guards::Guards;
 use super::opening;
 use super::rail::LaneState;
+use crate::checked::Checked;
 use crate::spin::Spin;
 use crate::stream::Stream;
 
@@ -45,11 +47,23 @@ impl Lane {
         }
         let Some(rail) = &mut lane.rail else { return Ok(lane) };
         let stream = &mut lane.stream;
-        if let Some(access) = &guards.access {
-            rail.welcomed(opening::prove(stream, rail.epoch(), access, target, work, control)?);
-        } else if stream.is_sealed() {
+        let (epoch, wants) = (rail.epoch(), guards.wants(stream.is_sealed()));
+        let features = if let Some(access) = &guards.access {
+            opening::prove(stream, epoch, wants, access, target, work, control)?
+        } else if stream.is_sealed() || guards.checksum {
             // A peer that does not believe this engine says so before anything of the batch was sent.
-            rail.welcomed(opening::greet(stream, rail.epoch(), target, work, control)?);
+            opening::greet(stream, epoch, wants, target, work, control)?
+        } else {
+            return Ok(lane);
+        };
+        rail.welcomed(features);
+        if features & wants & CHECKSUM != 0 {
+            stream.seal(Checked::default(), &[]);
+        } else if wants & CHECKSUM != 0 {
+            tracing::warn!(
+                "{} knows no checksums: bytes to and from it are checked by TCP only",
+                target.name
+            );
         }
         Ok(lane)
     }

@@ -97,6 +97,13 @@ impl TcpPath {
         self
     }
 
+    /// The same path, that asks for checksums on its rail lanes.
+    #[must_use]
+    pub fn checking(mut self, checksum: bool) -> Self {
+        self.guards.checksum = checksum;
+        self
+    }
+
     fn pool(&self, target: &Target) -> Arc<Pool> {
         if let Some(pool) =
             self.pools.read().get(&target.addresses).and_then(|pools| of_dialect(pools, target))

@@ -12,7 +12,7 @@ use moonrail_access::{AccessControl, Denied, Initiator, Step, Tls, TlsFault, non
 use moonrail_sys::poll::{Interest, wait};
 use moonrail_transport::{Code, Control, Dialect, Failure, Stage, Target, Work};
 use moonrail_wire::auth::Port;
-use moonrail_wire::rail::{FEATURES, Hello, VERSION, Welcome, WelcomeStatus};
+use moonrail_wire::rail::{Hello, VERSION, Welcome, WelcomeStatus};
 
 use super::failure::{self, Reached, endpoint, failed};
 use super::guards::Guards;
@@ -55,12 +55,13 @@ pub(super) fn seal(
 pub(super) fn greet(
     stream: &mut Stream,
     epoch: u64,
+    features: u32,
     target: &Target,
     work: &Work<'_>,
     control: &Control<'_>,
 ) -> Result<u32, Failure> {
     let mut ready = Readiness::new(stream, target, work, control);
-    ready.send(&Hello { version: VERSION, features: FEATURES, target_epoch: epoch }.encode())?;
+    ready.send(&Hello { version: VERSION, features, target_epoch: epoch }.encode())?;
     match Welcome::decode(&ready.receive()?) {
         Ok(Welcome { status: WelcomeStatus::Open, features, .. }) => Ok(features),
         Ok(Welcome { status: WelcomeStatus::Epoch, .. }) => Err(denied(target, work, Denied::Epoch)),
@@ -78,6 +79,7 @@ pub(super) fn greet(
 pub(super) fn prove(
     stream: &mut Stream,
     epoch: u64,
+    features: u32,
     access: &AccessControl,
     target: &Target,
     work: &Work<'_>,
@@ -87,7 +89,7 @@ pub(super) fn prove(
     let binding = stream.binding();
     let mut ready = Readiness::new(stream, target, work, control);
     let nonce = nonce().map_err(|error| broken(&error))?;
-    let mut initiator = Initiator::new(Port::Data, &access.keys(), epoch, FEATURES, nonce).bound(binding);
+    let mut initiator = Initiator::new(Port::Data, &access.keys(), epoch, features, nonce).bound(binding);
     ready.send(initiator.hello())?;
     loop {
         let block = ready.receive()?;

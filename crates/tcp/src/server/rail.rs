@@ -23,6 +23,7 @@ use super::Shared;
 use super::rail_answers::Answers;
 use super::tokens::{self, Grants};
 use super::turn::{TURN_BYTES, Turn, flush, nothing_yet, unreadable, untrusted};
+use crate::checked::Checked;
 use crate::run::{Expect, Limit, Run};
 use crate::stream::Stream;
 
@@ -73,6 +74,8 @@ pub(super) struct RailLane {
     grants: Grants,
     /// Feature bits in force.
     features: u32,
+    /// What follows the welcome that is on its way travels with checksums.
+    checks: bool,
     finishing: bool,
     pub last_progress: Instant,
 }
@@ -94,6 +97,7 @@ impl RailLane {
             answers: Answers::default(),
             grants: Grants::default(),
             features: 0,
+            checks: false,
             finishing: false,
             last_progress: now,
         }
@@ -130,6 +134,10 @@ impl RailLane {
                 }
             };
             let flushed = self.stream.flush().is_ok();
+            if self.checks && self.answers.is_empty() {
+                self.checks = false;
+                self.stream.seal(Checked::default(), &[]);
+            }
             if moved > 0 || self.stream.progressed() {
                 self.last_progress = now;
             }
@@ -148,7 +156,7 @@ impl RailLane {
     }
 
     fn may_take(&self) -> bool {
-        !self.finishing && self.answers.len() < MAX_ANSWERS
+        !self.finishing && !self.checks && self.answers.len() < MAX_ANSWERS
     }
 
     fn take(&mut self, shared: &Shared, budget: u64) -> io::Result<u64> {

@@ -9,6 +9,7 @@ use moonrail_sys::errno;
 use tracing::warn;
 
 use super::Shared;
+use crate::checked::Corrupt;
 
 /// Bytes one connection may move before the others get their turn.
 pub(super) const TURN_BYTES: u64 = 1 << 20;
@@ -44,9 +45,14 @@ pub(super) fn unreadable(shared: &Shared, peer: SocketAddr, error: &io::Error) {
     }
 }
 
-/// Counts and tells an end for a reason that TLS has found.
+/// Counts and tells an end for a reason that TLS or a checksum has found.
 pub(super) fn untrusted(shared: &Shared, peer: SocketAddr, error: &io::Error) {
-    if let Some(fault) = TlsFault::behind(error) {
+    if let Some(corrupt) = Corrupt::behind(error) {
+        let count = shared.counters.refused.fetch_add(1, Relaxed);
+        if count < 16 || count.is_power_of_two() {
+            warn!("closed the rail lane of {peer}: {corrupt}");
+        }
+    } else if let Some(fault) = TlsFault::behind(error) {
         shared.counters.refused.fetch_add(1, Relaxed);
         shared.options.refuse(peer, fault);
     }

@@ -37,6 +37,7 @@ CLASSES: dict[str, str] = {
     "UNSUPPORTED_PEER": "PeerProtocolError",
     "UNCONFIRMED": "UnconfirmedError",
     "NOTIFY_REJECTED": "NotifyRejectedError",
+    "CHECKSUM_MISMATCH": "PeerProtocolError",
     "METADATA": "PeerUnreachableError",
     "NAME_TAKEN": "StartError",
     "LISTEN_FAILED": "StartError",

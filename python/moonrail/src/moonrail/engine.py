@@ -78,6 +78,7 @@ class Engine:
         refuse_v1: refuse peers that cannot be told of a refused write (Mooncake up to 0.3.11).
         key_file: file with the shared key that peers have to prove, and are proven; read again when it changes.
         key: the shared key itself; prefer a file.
+        checksum: ask peers for checksums over what travels to and from them over TCP (no).
         tls_cert: file with this engine's certificate chain in PEM; with it both ports speak TLS 1.3, and take nothing else.
         tls_key: file with the certificate's private key.
         tls_ca: file or files with the authorities that peers' certificates must come from.
@@ -113,6 +114,7 @@ class Engine:
         refuse_v1: bool | None = None,
         key_file: str | os.PathLike[str] | None = None,
         key: str | None = None,
+        checksum: bool | None = None,
         tls_cert: str | os.PathLike[str] | None = None,
         tls_key: str | os.PathLike[str] | None = None,
         tls_ca: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
@@ -137,6 +139,7 @@ class Engine:
             "refuse_v1": refuse_v1,
             "key_file": None if key_file is None else os.fspath(key_file),
             "key": key,
+            "checksum": checksum,
             "tls_cert": None if tls_cert is None else os.fspath(tls_cert),
             "tls_key": None if tls_key is None else os.fspath(tls_key),
             "tls_ca": None if tls_ca is None else _paths(tls_ca),
