@@ -4,11 +4,13 @@
 
 mod frames;
 mod hello;
+mod record;
 
 use thiserror::Error;
 
 pub use frames::{Answer, AnswerKind, AnswerStatus, Cancel, Head, Present, Range, Request, RequestKind};
 pub use hello::{Hello, Welcome, WelcomeStatus};
+pub use record::{CHECKSUM, MAX_RECORD, RECORD_HEAD_LEN, RecordHead};
 
 /// The first 8 bytes of a rail connection, and of the welcome.
 pub const MAGIC: [u8; 8] = *b"MRAIL\x00\x01\xff";
@@ -35,7 +37,7 @@ pub const CANCEL: u32 = 1 << 0;
 pub const TOKEN: u32 = 1 << 2;
 /// Length of a region token in bytes.
 pub const TOKEN_LEN: usize = 80;
-/// Every feature bit known here.
+/// The feature bits that are always wanted.
 pub const FEATURES: u32 = CANCEL | TOKEN;
 
 /// Bytes that are no frame of this protocol; the connection cannot go on.
@@ -53,6 +55,9 @@ pub enum RailError {
     /// A region token of another length than [`TOKEN_LEN`].
     #[error("a token of {0} bytes; it has {TOKEN_LEN}")]
     Token(u64),
+    /// The head of a record that does not have its checksum.
+    #[error("bytes that are no record")]
+    Record,
 }
 
 fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
