@@ -193,11 +193,7 @@ impl Code {
             Code::RegionBusy => -4,
             Code::AddressOverlapped => -7,
             Code::NameResolution => -101,
-            Code::PeerUnreachable
-            | Code::PeerGone
-            | Code::PeerTimeout
-            | Code::ProtocolError
-            | Code::ChecksumMismatch => -102,
+            Code::PeerUnreachable | Code::PeerGone | Code::PeerTimeout | Code::ProtocolError | Code::ChecksumMismatch => -102,
             Code::NotifyRejected => -104,
             Code::BadPeerName | Code::Metadata | Code::NameTaken => -200,
             _ => -1,
