@@ -21,6 +21,7 @@ Pool = npt.NDArray[np.uint8]
 
 PR_SET_THP_DISABLE = 41
 MADV_DONTNEED = 4
+HUGE_PAGE = 2 * MIB
 FLUSH = 96 * MIB
 """More than the caches of one machine hold."""
 
@@ -29,9 +30,9 @@ _flush: list[Pool] = []
 
 
 def new_pool(length: int = POOL) -> Pool:
-    """Memory with every page touched, from the start of a page on, as the ceilings' is; numpy asks for huge pages."""
-    area = np.full(length + mmap.PAGESIZE, 7, dtype=np.uint8)
-    start = -area.ctypes.data % mmap.PAGESIZE
+    """Memory with every page touched, from the start of a huge page on, as the ceilings' is; numpy asks for huge pages."""
+    area = np.full(length + HUGE_PAGE, 7, dtype=np.uint8)
+    start = -area.ctypes.data % HUGE_PAGE
     return area[start : start + length]
 
 

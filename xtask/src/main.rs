@@ -15,6 +15,7 @@ mod generate;
 mod instructions;
 mod interop;
 mod process;
+mod screenshots;
 mod system;
 mod test;
 mod venv;
@@ -83,6 +84,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         args: Vec<String>,
     },
+    /// Throw hostile messages at the live ports of a process, while honest clients use it
+    Hostile {
+        /// --messages N, --threads N, --seed N; `--help` explains them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        args: Vec<String>,
+    },
     /// Run many peers for a long time while some die and return every second
     Soak {
         /// --minutes N, --peers N, --deaths N; `--help` explains them
@@ -95,6 +102,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Take the pictures of docs/status-page.md anew
+    Screenshots,
     /// Run Moonrail against genuine Mooncake releases, both ways (tests/interop/run.py)
     Interop {
         /// A release to test, for example 0.3.13.post1; may be repeated (default: those run.py lists)
@@ -121,7 +130,9 @@ fn main() -> ExitCode {
         Command::Fuzz { seconds, targets } => fuzz::run(&workspace, seconds, &targets),
         Command::Faults { args } => faults::run(&workspace, "run", &args),
         Command::Soak { args } => faults::run(&workspace, "soak", &args),
+        Command::Hostile { args } => faults::run(&workspace, "hostile", &args),
         Command::Generate { check } => generate::run(&workspace, check),
+        Command::Screenshots => screenshots::run(&workspace),
         Command::Interop { release, args } => interop::run(&workspace, &release, &args),
     };
     match result {

@@ -123,6 +123,9 @@ pub struct Config {
     pub checksum: bool,
     /// What is allowed without the key and TLS. Default nothing; without either it has no effect.
     pub allow: Allow,
+    /// Keep figures, and tell them over HTTP at `HOST:PORT` (port 0: any; a port alone: on 127.0.0.1):
+    /// docs/observability.md. Default none: nothing is counted and no such port is open.
+    pub metrics: Option<String>,
     /// What to do with clients of data protocol v1.
     pub v1_clients: V1Clients,
     /// Speak data protocol v1 even to peers that know v2.
@@ -154,6 +157,7 @@ impl Config {
             tls: None,
             checksum: false,
             allow: Allow::default(),
+            metrics: None,
             v1_clients: V1Clients::default(),
             force_v1: false,
             no_metadata_cache: false,

@@ -3,12 +3,12 @@
 //! Owns: the views made from peers' descriptors, and the check of remote ranges against them.
 //! Must not know: how descriptors are fetched, how bytes move.
 
-use std::collections::HashMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use foldhash::HashMap;
 use moonrail_access::{Allow, Tls};
 use moonrail_compat::Seen;
 use moonrail_metadata::Located;
@@ -20,6 +20,8 @@ use moonrail_wire::data::DataVersion;
 use moonrail_wire::rail;
 use moonrail_wire::segment::{PROTOCOL_TCP, SegmentDescriptor};
 use parking_lot::RwLock;
+
+use crate::metrics::PeerMetrics;
 
 /// What this engine speaks to peers.
 #[derive(Debug, Clone, Copy, Default)]
@@ -37,6 +39,8 @@ pub(crate) struct View {
     pub target: Target,
     /// The peer as the same-host path knows it, if it is on this host.
     pub near: Option<Arc<ShmPeer>>,
+    /// The peer's figures, where some are kept.
+    pub metrics: Option<Arc<PeerMetrics>>,
     pub descriptor: SegmentDescriptor,
     pub handshake: Option<HostPort>,
     /// When the fetch began that brought it.
@@ -85,7 +89,7 @@ impl View {
         let same_host = descriptor.moonrail.as_ref().and_then(|extension| extension.same_host.clone());
         let same_host = same_host.filter(|_| !speaks.force_v1);
         let target = Target { name: name.to_owned(), addresses, dialect, tls, generation, same_host };
-        Ok(Self { target, near: None, descriptor, handshake, fetched, ranges })
+        Ok(Self { target, near: None, metrics: None, descriptor, handshake, fetched, ranges })
     }
 
     /// The epoch of a Moonrail peer.
@@ -141,7 +145,8 @@ impl View {
     }
 }
 
-/// The views of all peers by the name they were opened under.
+/// The views of all peers by the name they were opened under. Every call looks one up, so the hash is a quick one; the names
+/// are this program's own.
 #[derive(Default)]
 pub(crate) struct Peers {
     views: RwLock<HashMap<String, Arc<View>>>,

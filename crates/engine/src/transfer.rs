@@ -16,6 +16,7 @@ use crate::capabilities::PeerCapabilities;
 use crate::completion::Completion;
 use crate::engine::{Engine, Inner};
 use crate::errors;
+use crate::events::Event;
 use crate::notify::Notify;
 use crate::peers::View;
 use crate::report::{NamedRange, PeerReport, ProbeReport};
@@ -48,8 +49,10 @@ impl Engine {
         interrupted: &(dyn Fn() -> bool + Sync),
     ) -> Result<(), Error> {
         let inner = self.usable()?;
-        let holds = inner.hold_local(request)?;
-        inner.carry_out(request, &holds, &|| interrupted().then_some(Stop::Interrupted))
+        let outcome = inner.hold_local(request).and_then(|holds| {
+            inner.carry_out(request, &holds, &|| interrupted().then_some(Stop::Interrupted))
+        });
+        outcome.inspect_err(|error| inner.failed(request.opcode, error))
     }
 
     /// [`Engine::copy_at_once`] for a request; `None` also if it has a notification.
@@ -85,12 +88,13 @@ impl Engine {
     /// Only what can be seen at once: wrong arguments, a local range that is not registered.
     pub fn submit(&self, request: Request) -> Result<Completion, Error> {
         let inner = Arc::clone(self.usable()?);
-        let holds = inner.hold_local(&request)?;
+        let holds = inner.hold_local(&request).inspect_err(|error| inner.failed(request.opcode, error))?;
         let completion = Completion::new();
         let handle = completion.clone();
         let job = Arc::clone(&inner);
         inner.background.run(Box::new(move || {
             let outcome = job.carry_out(&request, &holds, &|| handle.stop());
+            let outcome = outcome.inspect_err(|error| job.failed(request.opcode, error));
             drop(holds);
             // The completion may be the last to know of the engine; nothing of it is used after this.
             drop(job);
@@ -177,7 +181,7 @@ impl Engine {
 }
 
 impl Inner {
-    fn report(&self, view: &View) -> PeerReport {
+    pub(crate) fn report(&self, view: &View) -> PeerReport {
         let mapped_bytes = self.routes.mapped_bytes(&view.target);
         PeerReport {
             mapped_bytes,
@@ -203,7 +207,15 @@ impl Inner {
     ) -> Result<(), Error> {
         let work = Work { opcode: request.opcode, entries: &request.entries, holds };
         let control = self.control(request.timeout, work.bytes(), stop);
-        self.move_bytes(&request.peer, &work, &control)?;
+        match &self.metrics {
+            None => drop(self.move_bytes(&request.peer, &work, &control)?),
+            Some(metrics) => {
+                let (peer, bytes, began) = (metrics.peer(&request.peer), work.bytes(), Instant::now());
+                let _queued = peer.queue(bytes);
+                let path = self.move_bytes(&request.peer, &work, &control)?;
+                peer.moved(path, request.opcode, bytes, Some(began.elapsed()));
+            }
+        }
         match &request.notify {
             None => Ok(()),
             Some(notify) => self
@@ -212,7 +224,13 @@ impl Inner {
         }
     }
 
-    fn move_bytes(self: &Arc<Self>, peer: &str, work: &Work<'_>, control: &Control<'_>) -> Result<(), Error> {
+    /// Moves the bytes; the name of the path that did.
+    fn move_bytes(
+        self: &Arc<Self>,
+        peer: &str,
+        work: &Work<'_>,
+        control: &Control<'_>,
+    ) -> Result<&'static str, Error> {
         let began = Instant::now();
         let mut view = self.view(peer, control)?;
         let mut earlier_epoch = None;
@@ -225,7 +243,10 @@ impl Inner {
             if let Some(index) = view.first_outside(work.entries) {
                 return Err(view.outside(index, work.entries, earlier_epoch));
             }
-            let Err(failure) = self.routes.execute(&view, work, control) else { return Ok(()) };
+            let failure = match self.routes.execute(&view, work, control) {
+                Ok(path) => return Ok(path),
+                Err(failure) => failure,
+            };
             if failure.stale {
                 self.peers.drop_view(peer, view.target.generation);
             }
@@ -233,6 +254,9 @@ impl Inner {
                 return Err(failure.error);
             }
             attempt += 1;
+            if let Some(metrics) = &view.metrics {
+                metrics.tried_again();
+            }
             earlier_epoch = earlier_epoch.or(view.epoch());
             view = self.fetch(peer, Instant::now(), control)?;
         }
@@ -249,15 +273,28 @@ impl Inner {
                 return None;
             }
             let work = Work { opcode, entries, holds: &HoldSet::from(hold) };
+            let sampled = view.metrics.as_ref().and_then(|metrics| metrics.sample(opcode));
             let outcome = self.routes.execute_at_once(near, &view.target, &work)?;
+            if let Some(metrics) = &view.metrics
+                && outcome.is_ok()
+            {
+                metrics.copied(opcode, work.bytes(), sampled);
+            }
             Some(outcome.map_err(|failure| (failure, view.target.generation)))
         })?;
         Some(outcome.map_err(|(failure, generation)| {
             if failure.stale {
                 self.peers.drop_view(peer, generation);
             }
+            self.failed(opcode, &failure.error);
             failure.error
         }))
+    }
+
+    /// Tells that a transfer failed.
+    #[cold]
+    fn failed(&self, op: Opcode, error: &Error) {
+        self.events.emit(&Event::TransferFailed { op, error: error.clone() });
     }
 
     /// Whether a descriptor from before this call is good enough. A peer that checks nothing itself (v1) is only
@@ -335,6 +372,7 @@ fn report(
         data_version: descriptor.tcp_proto_version.clamp(1, 2),
         data: view.target.addresses.clone(),
         handshake: view.handshake.as_ref().map(ToString::to_string),
+        metrics: extension.and_then(|extension| extension.metrics.clone()),
         epoch: view.epoch(),
         buffers: descriptor.buffers.iter().map(|buffer| (buffer.addr, buffer.length)).collect(),
         names: extension.map_or_else(Vec::new, |extension| {

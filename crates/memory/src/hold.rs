@@ -28,7 +28,9 @@ impl Hold {
     /// A hold on memory that stands in no table, and so cannot be unregistered: for a caller's own buffer during one
     /// call. Its generation is 0, which no registered region has.
     pub fn unlisted(range: MemoryRange, want: Want) -> Hold {
-        let region = Region::new(range, RegionOptions::default(), 0, None);
+        let options = RegionOptions::default();
+        let location = options.location.as_str().into();
+        let region = Region::new(range, options, location, 0, None);
         Hold::acquire(&Arc::new(region), want)
     }
 

@@ -118,6 +118,7 @@ impl Region {
     pub(crate) fn new(
         range: MemoryRange,
         options: RegionOptions,
+        location: Arc<str>,
         generation: u64,
         backing: Option<Backing>,
     ) -> Region {
@@ -126,7 +127,7 @@ impl Region {
                 addr: range.addr(),
                 len: range.len(),
                 generation,
-                location: options.location.into(),
+                location,
                 name: options.name.map(Into::into),
                 access: options.access,
                 backing,
@@ -185,6 +186,9 @@ impl Region {
     /// Waits until nothing holds the revoked region; the number of holds left at `deadline` (`None`: no deadline).
     pub(crate) fn wait_released(&self, deadline: Option<Instant>) -> u64 {
         debug_assert!(self.revoked(), "only a revoked region runs out of holds for good");
+        if self.holds() == 0 {
+            return 0;
+        }
         let mut waiting = self.waiting.lock();
         loop {
             let holds = self.holds();

@@ -2,7 +2,7 @@
 //!
 //! Owns look-up, registration and the unregister fence. It must not know what regions are used for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -41,6 +41,8 @@ pub(crate) struct Regions {
     outside: Vec<Arc<dyn Outside>>,
     /// Blocks that regions may lie in, by first address.
     blocks: BTreeMap<u64, Weak<SharedBlock>>,
+    /// The location of the region registered last; thousands of regions in a row share one text.
+    location: Option<Arc<str>>,
 }
 
 impl RegionTable {
@@ -135,10 +137,7 @@ impl RegionTable {
                 busy = Some((index, UnregisterError::Busy { region, holds, outside, waited }));
             }
         }
-        let mut regions = self.regions.write();
-        for region in &leaving {
-            regions.forget_released(region);
-        }
+        self.regions.write().forget_released(&leaving);
         busy.map_or(Ok(()), Err)
     }
 
@@ -178,10 +177,12 @@ impl RegionTable {
     fn revoke(&self, starts: &[u64]) -> Result<Leaving, (usize, UnregisterError)> {
         let mut regions = self.regions.write();
         let mut leaving = Vec::with_capacity(starts.len());
-        let mut twice = std::collections::HashSet::with_capacity(starts.len());
+        // Only where the order does not show it, an address that stands there twice is to be looked for.
+        let rising = starts.is_sorted_by(|one, next| one < next);
+        let mut seen = HashSet::with_capacity(if rising { 0 } else { starts.len() });
         for (index, &start) in starts.iter().enumerate() {
             match regions.by_start.get(&start) {
-                Some(region) if twice.insert(start) => leaving.push(Arc::clone(region)),
+                Some(region) if rising || seen.insert(start) => leaving.push(Arc::clone(region)),
                 _ => {
                     let inside = regions
                         .last_from(start)
@@ -237,6 +238,11 @@ impl RegionTable {
         self.version.load(Ordering::Acquire)
     }
 
+    /// The number of registered regions.
+    pub fn count(&self) -> usize {
+        self.regions.read().by_start.values().filter(|region| !region.revoked()).count()
+    }
+
     /// The bytes registered.
     pub fn registered_bytes(&self) -> u64 {
         self.regions.read().bytes
@@ -267,12 +273,20 @@ impl Regions {
         }
         self.next_generation += 1;
         let backing = self.backing(range);
-        let region = Arc::new(Region::new(range, options, self.next_generation, backing));
+        let location = self.location(&options.location);
+        let region = Arc::new(Region::new(range, options, location, self.next_generation, backing));
         if let Some(name) = &region.info.name {
             self.by_name.insert(Arc::clone(name), range.addr());
         }
         self.bytes += range.len();
         Ok(self.by_start.entry(range.addr()).or_insert(region))
+    }
+
+    fn location(&mut self, text: &str) -> Arc<str> {
+        match &self.location {
+            Some(last) if **last == *text => Arc::clone(last),
+            _ => Arc::clone(self.location.insert(text.into())),
+        }
     }
 
     /// The block that a range lies in.
@@ -338,12 +352,20 @@ impl Regions {
         }
     }
 
-    /// Removes a revoked region that nothing holds, unless another has taken its place meanwhile.
-    fn forget_released(&mut self, region: &Arc<Region>) {
-        let start = region.info.addr;
-        let listed = self.by_start.get(&start).is_some_and(|listed| Arc::ptr_eq(listed, region));
-        if listed && region.in_use() == 0 {
-            self.by_start.remove(&start);
+    /// Removes those of these revoked regions that nothing holds, unless others have taken their place meanwhile.
+    fn forget_released(&mut self, revoked: &[Arc<Region>]) {
+        if revoked.len() > self.by_start.len() / 2 {
+            // Most of the table goes: one walk is quicker than a search for each.
+            let left = std::mem::take(&mut self.by_start).into_iter();
+            self.by_start = left.filter(|(_, region)| !region.revoked() || region.in_use() != 0).collect();
+            return;
+        }
+        for region in revoked {
+            let start = region.info.addr;
+            let listed = self.by_start.get(&start).is_some_and(|listed| Arc::ptr_eq(listed, region));
+            if listed && region.in_use() == 0 {
+                self.by_start.remove(&start);
+            }
         }
     }
 

@@ -52,6 +52,7 @@ struct Options {
     tls_pins: Option<PathBuf>,
     tls_name: Option<String>,
     allow: Option<String>,
+    metrics: Option<String>,
 }
 
 #[pymethods]
@@ -208,6 +209,7 @@ impl Core {
         dict.set_item("epoch", report.epoch)?;
         dict.set_item("handshake", report.handshake.to_string())?;
         dict.set_item("data", report.data.to_string())?;
+        dict.set_item("metrics", report.metrics.map(|at| at.to_string()))?;
         dict.set_item("paths", report.paths)?;
         dict.set_item("fallbacks", report.fallbacks)?;
         dict.set_item("regions", report.regions)?;
@@ -338,6 +340,7 @@ impl Options {
             config.allow =
                 allow.parse().map_err(|error: UnknownName| initialize(format!("allow: {error}")))?;
         }
+        config.metrics = self.metrics.or(config.metrics);
         config.strict = self.strict.unwrap_or(config.strict);
         config.cluster_id = self.cluster_id.or(config.cluster_id);
         Ok(config)

@@ -226,6 +226,9 @@ def rendered(node: ast.expr) -> str:
         return "".join(rendered(value) for value in node.values)
     if isinstance(node, ast.BinOp):
         return rendered(node.left) + rendered(node.right)
+    if isinstance(node, ast.FormattedValue) and node.conversion == ord("r"):
+        of_the_module = isinstance(node.value, ast.Name) and node.value.id == "__name__"
+        return "'moonrail.mooncake'" if of_the_module else "'1'"
     return "1"
 
 

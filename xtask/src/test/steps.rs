@@ -26,6 +26,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "consumers", fast: false, run: |context| pytest(context, "tests/consumers") },
     Step { name: "recipes", fast: false, run: |context| pytest(context, "tests/recipes") },
     Step { name: "recipes-tcp", fast: false, run: recipes_over_tcp },
+    Step { name: "page", fast: false, run: page },
     Step { name: "interop", fast: false, run: interop },
 ];
 
@@ -102,7 +103,8 @@ fn doctest(context: &Context<'_>) -> StepResult {
 
 fn faults(context: &Context<'_>) -> StepResult {
     let args = ["--seeds".to_owned(), faults::CI_SEEDS.to_owned()];
-    faults::run(context.workspace, "run", &args).map(|()| Outcome::Passed)
+    faults::run(context.workspace, "run", &args)?;
+    faults::run(context.workspace, "hostile", &[]).map(|()| Outcome::Passed)
 }
 
 fn ruff(context: &Context<'_>) -> StepResult {
@@ -156,6 +158,15 @@ fn metadata_interop(context: &Context<'_>) -> StepResult {
     let mut command = process::cargo(context.workspace);
     command.args(["test", "--locked", "--package", "moonrail-metadata", "--test", "genuine", "--"]);
     pass(command.args(["--ignored", "--skip", "an_old_"]).env("MOONRAIL_GENUINE_PYTHON", python))
+}
+
+/// One at a time: the browser and the engines that it looks at want the cores for themselves.
+fn page(context: &Context<'_>) -> StepResult {
+    match system::chromium(context.workspace) {
+        Ok(()) => pass(&mut pytest_command(context, "tests/page")?),
+        Err(system::Missing::NeedsRoot(why)) => Ok(Outcome::Skipped(why)),
+        Err(system::Missing::Failed(why)) => Err(why),
+    }
 }
 
 fn pytest(context: &Context<'_>, folder: &str) -> StepResult {

@@ -21,10 +21,10 @@ mod simulation;
 mod stripes;
 mod v1;
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use moonrail_access::{AccessControl, Tls, Wallet};
 use moonrail_transport::{Code, Control, Dialect, Failure, Path, Target, Work};
 use parking_lot::RwLock;
@@ -118,6 +118,13 @@ impl TcpPath {
             pools.push((spoken, Arc::clone(&pool)));
             pool
         })
+    }
+
+    /// Lanes that are open to the target now.
+    #[must_use]
+    pub fn lanes(&self, target: &Target) -> usize {
+        let pools = self.pools.read();
+        pools.get(&target.addresses).map_or(0, |pools| pools.iter().map(|(_, pool)| pool.open()).sum())
     }
 
     /// Closes every idle lane, to give descriptors back when the process ran out of them.

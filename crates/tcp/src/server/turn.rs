@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use moonrail_access::TlsFault;
 use moonrail_sys::errno;
-use tracing::warn;
 
 use super::Shared;
 use crate::checked::Corrupt;
@@ -41,17 +40,16 @@ pub(super) fn flush(budget: u64, mut send: impl FnMut() -> io::Result<u64>) -> i
 pub(super) fn unreadable(shared: &Shared, peer: SocketAddr, error: &io::Error) {
     if errno::is_bad_address(error) {
         shared.counters.refused.fetch_add(1, Relaxed);
-        warn!("registered memory read by {peer} is not mapped: freed without unregister?");
+        shared
+            .warn(format_args!("registered memory read by {peer} is not mapped: freed without unregister?"));
     }
 }
 
 /// Counts and tells an end for a reason that TLS or a checksum has found.
 pub(super) fn untrusted(shared: &Shared, peer: SocketAddr, error: &io::Error) {
     if let Some(corrupt) = Corrupt::behind(error) {
-        let count = shared.counters.refused.fetch_add(1, Relaxed);
-        if count < 16 || count.is_power_of_two() {
-            warn!("closed the rail lane of {peer}: {corrupt}");
-        }
+        shared.counters.refused.fetch_add(1, Relaxed);
+        shared.warn(format_args!("closed the rail lane of {peer}: {corrupt}"));
     } else if let Some(fault) = TlsFault::behind(error) {
         shared.counters.refused.fetch_add(1, Relaxed);
         shared.options.refuse(peer, fault);

@@ -31,6 +31,7 @@ class Options(TypedDict):
     tls_pins: str | None
     tls_name: str | None
     allow: str | None
+    metrics: str | None
 
 @final
 class Core:

@@ -36,6 +36,8 @@ class EngineReport(NamedTuple):
     """Address of the handshake port."""
     data: str
     """Address of the data port."""
+    metrics: str | None
+    """Where the figures are told, if they are."""
     paths: list[str]
     """What carries transfers."""
     fallbacks: list[str]
@@ -85,6 +87,7 @@ class Engine:
         tls_pins: file with the SHA-256 of the public keys that peers may have, one a line.
         tls_name: the name to expect in every peer's certificate, instead of its host.
         allow: what is allowed without key and TLS: ``mooncake``, ``same-host``, ``clear``, ``anonymous``.
+        metrics: keep figures and tell them over HTTP at ``HOST:PORT`` (port 0: any; a port alone: on 127.0.0.1).
 
     What is not given comes from the environment (``MC_*``, ``MOONRAIL_*``), else it is the default.
 
@@ -121,6 +124,7 @@ class Engine:
         tls_pins: str | os.PathLike[str] | None = None,
         tls_name: str | None = None,
         allow: Iterable[str] | None = None,
+        metrics: str | None = None,
     ) -> None:
         options: _moonrail.Options = {
             "protocol": protocol,
@@ -146,6 +150,7 @@ class Engine:
             "tls_pins": None if tls_pins is None else os.fspath(tls_pins),
             "tls_name": tls_name,
             "allow": None if allow is None else ",".join([allow] if isinstance(allow, str) else allow),
+            "metrics": metrics,
         }
         self._core = _moonrail.Core(name, metadata, options)
         self._lock = threading.Lock()
@@ -165,6 +170,11 @@ class Engine:
     def epoch(self) -> int:
         """A random number of this run; peers tell a restart by it."""
         return self._core.epoch
+
+    @property
+    def metrics_address(self) -> str | None:
+        """``HOST:PORT`` where the figures are told, if they are: ``/metrics`` and ``/report``."""
+        return self.report().metrics
 
     def register(
         self, source: Any, *, name: str | None = None, readonly: bool = False, guarded: bool = False
