@@ -1,7 +1,8 @@
 //! A layer (TLS, checksums) between a connection's bytes and its socket.
 //!
-//! Owns what waits in between: ciphertext that the socket has not taken, and ciphertext that was received and not opened yet,
-//! both bounded. Registered memory is read and written through the kernel, as without TLS. Must not know what is sent.
+//! Owns what waits in between: bytes that the socket has not taken, and bytes that were received and not opened yet,
+//! both bounded. Registered memory is read and written through the kernel, as without. Must not know what is sent, nor which
+//! layer it is.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice};
