@@ -82,6 +82,7 @@ impl OwnDescriptor {
                 names: Vec::new(),
                 rail: Some(RailOffer { features: self.features, max: rail::VERSION, min: rail::VERSION }),
                 same_host: self.same_host.clone(),
+                metrics: None,
                 refuses_v1: self.refuses_v1,
             }),
         }

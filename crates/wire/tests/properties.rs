@@ -323,6 +323,7 @@ fn extension() -> impl Strategy<Value = Extension> {
     (any::<String>(), any::<u64>(), vec(range(), 0..4)).prop_map(|(release, epoch, ranges)| Extension {
         release,
         epoch,
+        metrics: (epoch % 7 == 0).then(|| format!("http://h:{epoch}")),
         names: ranges.into_iter().map(|(name, addr, length)| NamedBuffer { name, addr, length }).collect(),
         rail: (epoch % 2 == 0).then_some(RailOffer { features: epoch as u32, max: epoch as u16, min: 1 }),
         same_host: (epoch % 3 == 0).then(|| format!("contact {epoch}")),

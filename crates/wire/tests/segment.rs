@@ -194,6 +194,7 @@ fn the_extension_is_one_object_that_others_skip() {
         moonrail: Some(Extension {
             release: "0.1.0".to_owned(),
             epoch: 0xfedc_ba98,
+            metrics: Some("http://h:9100".to_owned()),
             names: vec![NamedBuffer { name: "weights".to_owned(), addr: 4096, length: 9 }],
             rail: Some(RailOffer { features: 5, max: 2, min: 1 }),
             same_host: Some("near".to_owned()),
@@ -204,7 +205,7 @@ fn the_extension_is_one_object_that_others_skip() {
     let json = descriptor.to_json();
     assert_eq!(
         text(&json),
-        "{\"buffers\":[],\"moonrail\":{\"epoch\":\"00000000fedcba98\",\"names\":[{\"addr\":4096,\"length\":9,\
+        "{\"buffers\":[],\"moonrail\":{\"epoch\":\"00000000fedcba98\",\"metrics\":\"http://h:9100\",\"names\":[{\"addr\":4096,\"length\":9,\
          \"name\":\"weights\"}],\"rail\":{\"features\":5,\"max\":2,\"min\":1},\"refuses_v1\":true,\"release\":\"0.1.0\",\"same_host\":\"near\"},\"name\":\"h:1\",\"protocol\":\"tcp\",\"tcp_data_port\":7,\
          \"tcp_proto_version\":2,\"timestamp\":\"\"}\n"
     );
@@ -216,6 +217,7 @@ fn the_extension_is_one_object_that_others_skip() {
         Some(Extension {
             release: String::new(),
             epoch: 255,
+            metrics: None,
             names: Vec::new(),
             rail: None,
             same_host: None,

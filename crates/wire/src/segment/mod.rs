@@ -101,6 +101,8 @@ pub struct Extension {
     pub rail: Option<RailOffer>,
     /// How processes of its own host reach its memory without a socket (docs/same-host.md); opaque here.
     pub same_host: Option<String>,
+    /// Where it answers questions about its figures, such as `http://10.0.0.7:9100`, if anywhere; opaque here.
+    pub metrics: Option<String>,
     /// It lets no client in that speaks data protocol v1. Written only where it is so.
     pub refuses_v1: bool,
 }

@@ -183,6 +183,7 @@ impl ListItem for NamedBuffer {
 #[derive(Default)]
 struct RawExtension {
     epoch: Scalar,
+    metrics: Scalar,
     names: List<NamedBuffer>,
     rail: Shape<RawRail>,
     refuses_v1: Scalar,
@@ -226,11 +227,13 @@ impl TryFrom<RawRail> for RailOffer {
 }
 
 impl Object for RawExtension {
-    const KEYS: &'static [&'static str] = &["epoch", "names", "rail", "refuses_v1", "release", "same_host"];
+    const KEYS: &'static [&'static str] =
+        &["epoch", "metrics", "names", "rail", "refuses_v1", "release", "same_host"];
 
     fn read<'de, A: MapAccess<'de>>(&mut self, key: &'static str, map: &mut A) -> Result<(), A::Error> {
         match key {
             "epoch" => self.epoch = map.next_value()?,
+            "metrics" => self.metrics = map.next_value()?,
             "names" => self.names = map.next_value()?,
             "rail" => self.rail = map.next_value()?,
             "refuses_v1" => self.refuses_v1 = map.next_value()?,
@@ -253,6 +256,7 @@ impl TryFrom<RawExtension> for Extension {
         Ok(Self {
             release: raw.release.text("release")?,
             epoch: parse_epoch(&epoch).ok_or_else(|| DescriptorError::Epoch { epoch: excerpt(&epoch) })?,
+            metrics: Some(raw.metrics.text("metrics")?).filter(|url| !url.is_empty()),
             names: names.items,
             rail: raw.rail.object("rail")?.map(RailOffer::try_from).transpose()?,
             same_host: Some(raw.same_host.text("same_host")?).filter(|contact| !contact.is_empty()),

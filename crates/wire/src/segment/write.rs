@@ -47,6 +47,8 @@ struct WireExtension<'a> {
     /// As text: JSON readers of the field's peers may hold numbers as doubles.
     #[serde(serialize_with = "hex")]
     epoch: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<&'a str>,
     names: &'a [NamedBuffer],
     #[serde(skip_serializing_if = "Option::is_none")]
     rail: Option<RailOffer>,
@@ -77,6 +79,7 @@ impl<'a> From<&'a Extension> for WireExtension<'a> {
     fn from(extension: &'a Extension) -> Self {
         Self {
             epoch: extension.epoch,
+            metrics: extension.metrics.as_deref(),
             names: &extension.names,
             rail: extension.rail,
             refuses_v1: extension.refuses_v1,
