@@ -1,0 +1,10 @@
+//! `moonrail top`: as a program, and on a real terminal.
+
+#![allow(clippy::unwrap_used)]
+
+mod live;
+mod once;
+mod reporter;
+#[path = "../support/mod.rs"]
+mod support;
+mod terminal;
