@@ -30,6 +30,7 @@ use crate::notify::{Inbox, Notify};
 use crate::peers::Peers;
 use crate::report::EngineReport;
 use crate::route::Routes;
+use crate::spans::Spans;
 
 /// A transfer engine. Clones share the same engine; it ends when [`Engine::shutdown`] is called or the last clone
 /// is dropped. Every method may be called from any thread; in a forked child every one fails at once.
@@ -58,6 +59,7 @@ pub(crate) struct Inner {
     pub collapse: Option<Collapse>,
     pub inbox: Arc<Inbox>,
     pub publishing: Mutex<()>,
+    pub spans: Option<Spans>,
     servers: Mutex<Option<Servers>>,
     rpc_port: u16,
     fallbacks: Vec<String>,
@@ -222,6 +224,9 @@ impl Inner {
             collapse.close();
         }
         drop(self.servers.lock().take());
+        if let Some(spans) = &self.spans {
+            spans.close();
+        }
     }
 }
 
@@ -243,7 +248,9 @@ fn build(
     config.paths.shm &= access.as_ref().is_none_or(|access| access.allow().same_host);
     let shm = start_shm(&config, &regions, epoch, &mut fallbacks);
     let contact = shm.as_ref().map(|shm| shm.contact().to_string());
-    let features = rail::FEATURES | if access.is_some() { FEATURE_KEY } else { 0 };
+    let spans = Spans::open(&config, &name)?;
+    let features = rail::FEATURES & if spans.is_some() { !0 } else { !rail::TRACE };
+    let features = features | if access.is_some() { FEATURE_KEY } else { 0 };
     let own = OwnDescriptor::new(name, (host, data_port), epoch, features, contact, Arc::clone(&regions));
     let own = Arc::new(own.refusing_v1(config.v1_clients == V1Clients::Refuse));
     let inbox = Arc::new(Inbox::new(config.max_notifies));
@@ -261,6 +268,7 @@ fn build(
         epoch: own.epoch,
         access: access.clone(),
         tokens: Some(Arc::clone(&issuer)),
+        traces: spans.as_ref().map(Spans::sink),
         ..ServerOptions::default()
     };
     let data = TcpServer::start(data_listener, Arc::clone(&regions), options)
@@ -283,6 +291,7 @@ fn build(
         background: Background::new(),
         inbox,
         publishing: Mutex::new(()),
+        spans,
         servers: Mutex::new(Some(Servers { data, handshake, _shm: shm })),
         rpc_port,
         fallbacks,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use moonrail_shm::{ShmPath, ShmPeer};
 use moonrail_tcp::TcpPath;
 use moonrail_transport::{Code, Control, Failure, Path, Target, Work};
+use moonrail_wire::TraceContext;
 use tracing::info;
 
 use crate::peers::View;
@@ -47,8 +48,15 @@ impl Routes {
     }
 
     /// Carries the batch out on the best path. One that turns out not to work to this peer is passed over, and said so
-    /// once; nothing was moved by it then.
-    pub(crate) fn execute(&self, view: &View, work: &Work<'_>, control: &Control<'_>) -> Result<(), Failure> {
+    /// once; nothing was moved by it then. Returns also the path's name. Only over TCP is the target told of `trace`: in a
+    /// same-host copy it has no part.
+    pub(crate) fn execute(
+        &self,
+        view: &View,
+        work: &Work<'_>,
+        control: &Control<'_>,
+        trace: Option<TraceContext>,
+    ) -> (&'static str, Result<(), Failure>) {
         let target = &view.target;
         if let Some((shm, peer)) = self.usable_shm(view)
             && (!is_fine_grained(work) || shm.copies_plainly(peer, work))
@@ -61,14 +69,14 @@ impl Routes {
                         failure.error.message()
                     );
                 }
-                outcome => return outcome,
+                outcome => return (shm.name(), outcome),
             }
         }
         #[cfg(feature = "testkit")]
         if let Some(path) = self.instead_of_tcp.get() {
-            return path.execute(target, work, control);
+            return (path.name(), path.execute(target, work, control));
         }
-        self.tcp.execute(target, work, control)
+        (self.tcp.name(), self.tcp.execute_in(trace, target, work, control))
     }
 
     /// Carries out a small batch without waiting for anything; `None`: it was not begun.

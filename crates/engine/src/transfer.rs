@@ -10,6 +10,7 @@ use moonrail_memory::{HoldSet, Want};
 use moonrail_transport::{
     Code, Control, Dialect, Entry, Error, Failure, Opcode, Retry, Stage, Stop, WAIT_SLICE, Work,
 };
+use moonrail_wire::TraceContext;
 use moonrail_wire::handshake::Notify as WireNotify;
 
 use crate::capabilities::PeerCapabilities;
@@ -20,6 +21,7 @@ use crate::notify::Notify;
 use crate::peers::View;
 use crate::report::{NamedRange, PeerReport, ProbeReport};
 use crate::request::Request;
+use crate::spans::TransferSpan;
 
 /// Times a batch of which nothing was applied is tried, with a fresh descriptor each.
 const ATTEMPTS: usize = 3;
@@ -55,7 +57,7 @@ impl Engine {
     /// [`Engine::copy_at_once`] for a request; `None` also if it has a notification.
     #[must_use]
     pub fn transfer_at_once(&self, request: &Request) -> Option<Result<(), Error>> {
-        let Request { peer, opcode, entries, notify, timeout } = request;
+        let Request { peer, opcode, entries, notify, timeout, trace: _ } = request;
         let plain = notify.is_none() && timeout.is_none_or(|timeout| timeout >= WAIT_SLICE);
         plain.then(|| self.copy_at_once(peer, *opcode, entries)).flatten()
     }
@@ -73,7 +75,7 @@ impl Engine {
         }
         let bytes = entries.iter().fold(0_u64, |sum, entry| sum.saturating_add(entry.len));
         let inner = self.usable().ok()?;
-        if bytes > AT_ONCE_BYTES || inner.config.no_metadata_cache {
+        if bytes > AT_ONCE_BYTES || inner.config.no_metadata_cache || inner.spans.is_some() {
             return None;
         }
         inner.copy_at_once(peer, opcode, entries)
@@ -203,7 +205,14 @@ impl Inner {
     ) -> Result<(), Error> {
         let work = Work { opcode: request.opcode, entries: &request.entries, holds };
         let control = self.control(request.timeout, work.bytes(), stop);
-        self.move_bytes(&request.peer, &work, &control)?;
+        let span = self.spans.as_ref().map(|spans| spans.begin(request, &work));
+        let mut path = None;
+        let trace = span.as_ref().map(TransferSpan::context);
+        let moved = self.move_bytes(&request.peer, &work, &control, trace, &mut path);
+        if let Some(span) = span {
+            span.end(path, &moved);
+        }
+        moved?;
         match &request.notify {
             None => Ok(()),
             Some(notify) => self
@@ -212,7 +221,15 @@ impl Inner {
         }
     }
 
-    fn move_bytes(self: &Arc<Self>, peer: &str, work: &Work<'_>, control: &Control<'_>) -> Result<(), Error> {
+    /// `path` is set to the name of the path that was tried last.
+    fn move_bytes(
+        self: &Arc<Self>,
+        peer: &str,
+        work: &Work<'_>,
+        control: &Control<'_>,
+        trace: Option<TraceContext>,
+        path: &mut Option<&'static str>,
+    ) -> Result<(), Error> {
         let began = Instant::now();
         let mut view = self.view(peer, control)?;
         let mut earlier_epoch = None;
@@ -225,7 +242,9 @@ impl Inner {
             if let Some(index) = view.first_outside(work.entries) {
                 return Err(view.outside(index, work.entries, earlier_epoch));
             }
-            let Err(failure) = self.routes.execute(&view, work, control) else { return Ok(()) };
+            let (tried, outcome) = self.routes.execute(&view, work, control, trace);
+            *path = Some(tried);
+            let Err(failure) = outcome else { return Ok(()) };
             if failure.stale {
                 self.peers.drop_view(peer, view.target.generation);
             }

@@ -10,4 +10,4 @@ mod spin;
 mod stream;
 
 pub use client::TcpPath;
-pub use server::{Counters, ServerOptions, TcpServer};
+pub use server::{Counters, ServerOptions, TcpServer, TraceSink, TracedRequests};

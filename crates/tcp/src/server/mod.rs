@@ -15,6 +15,7 @@ mod reply;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tokens;
+mod trace;
 mod turn;
 mod waiting;
 
@@ -29,8 +30,10 @@ use moonrail_access::{AccessControl, TokenIssuer};
 use moonrail_memory::RegionTable;
 use moonrail_sys::Waker;
 use moonrail_sys::process::ForkGuard;
+use moonrail_wire::rail::{FEATURES, TRACE};
 
 use self::event_loop::EventLoop;
+pub use self::trace::{TraceSink, TracedRequests};
 
 /// Limits of a [`TcpServer`].
 #[derive(Debug, Clone)]
@@ -48,9 +51,16 @@ pub struct ServerOptions {
     pub access: Option<Arc<AccessControl>>,
     /// Judges the tokens of guarded regions. Without one, nobody gets at those.
     pub tokens: Option<Arc<TokenIssuer>>,
+    /// Told of requests that are part of a trace. Without one, clients are not asked to name it.
+    pub traces: Option<TraceSink>,
 }
 
 impl ServerOptions {
+    /// The feature bits that rail clients may have.
+    fn features(&self) -> u32 {
+        FEATURES & if self.traces.is_some() { !0 } else { !TRACE }
+    }
+
     /// The access control that whoever brings no key has to be refused by.
     fn locked(&self) -> Option<&AccessControl> {
         self.access.as_deref().filter(|access| !access.allow().mooncake)
@@ -66,6 +76,7 @@ impl Default for ServerOptions {
             epoch: 0,
             access: None,
             tokens: None,
+            traces: None,
         }
     }
 }

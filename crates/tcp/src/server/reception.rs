@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use moonrail_access::prove::DOUBLE_LEN;
 use moonrail_access::{AccessControl, Challenge, Denied, Offer, Target, nonce};
 use moonrail_wire::auth::{FEATURE_KEY, PROOF_LEN, Port};
-use moonrail_wire::rail::{FEATURES, HELLO_LEN, Hello, WELCOME_LEN};
+use moonrail_wire::rail::{HELLO_LEN, Hello, WELCOME_LEN};
 
 use super::rail::MAX_PAYLOAD;
 
@@ -20,11 +20,11 @@ pub(super) fn brings_key(hello: &[u8; HELLO_LEN]) -> bool {
 /// Challenges the client of a hello.
 pub(super) fn challenge(
     access: &AccessControl,
-    epoch: u64,
+    (epoch, features): (u64, u32),
     hello: &[u8; HELLO_LEN],
     client: SocketAddr,
 ) -> Result<Challenge, Told> {
-    let offer = Offer { port: Port::Data, epoch, features: FEATURES, max_payload: MAX_PAYLOAD };
+    let offer = Offer { port: Port::Data, epoch, features, max_payload: MAX_PAYLOAD };
     let nonce = nonce().map_err(|error| {
         access.refuse("data", client, &format_args!("no random bytes for its challenge: {error}"));
         None

@@ -4,11 +4,13 @@
 
 mod frames;
 mod hello;
+mod trace;
 
 use thiserror::Error;
 
 pub use frames::{Answer, AnswerKind, AnswerStatus, Cancel, Head, Present, Range, Request, RequestKind};
 pub use hello::{Hello, Welcome, WelcomeStatus};
+pub use trace::Trace;
 
 /// The first 8 bytes of a rail connection, and of the welcome.
 pub const MAGIC: [u8; 8] = *b"MRAIL\x00\x01\xff";
@@ -35,8 +37,10 @@ pub const CANCEL: u32 = 1 << 0;
 pub const TOKEN: u32 = 1 << 2;
 /// Length of a region token in bytes.
 pub const TOKEN_LEN: usize = 80;
+/// Feature bit: the target takes [`Trace`] frames.
+pub const TRACE: u32 = 1 << 3;
 /// Every feature bit known here.
-pub const FEATURES: u32 = CANCEL | TOKEN;
+pub const FEATURES: u32 = CANCEL | TOKEN | TRACE;
 
 /// Bytes that are no frame of this protocol; the connection cannot go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

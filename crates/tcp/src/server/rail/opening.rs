@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use moonrail_access::Target;
 use moonrail_wire::rail::{
-    Answer, AnswerKind, AnswerStatus, FEATURES, Hello, Present, VERSION, WELCOME_LEN, Welcome, WelcomeStatus,
+    Answer, AnswerKind, AnswerStatus, Hello, Present, VERSION, WELCOME_LEN, Welcome, WelcomeStatus,
 };
 
 use super::{MAX_PAYLOAD, Place, RailLane};
@@ -16,7 +16,8 @@ impl RailLane {
         if let Some(access) = &shared.options.access
             && (shared.options.locked().is_some() || reception::brings_key(&self.hello))
         {
-            match reception::challenge(access, shared.options.epoch, &self.hello, self.peer) {
+            let offer = (shared.options.epoch, shared.options.features());
+            match reception::challenge(access, offer, &self.hello, self.peer) {
                 Ok(challenge) => {
                     self.features = challenge.features;
                     self.answers.push_double(challenge.bytes);
@@ -39,7 +40,7 @@ impl RailLane {
             WelcomeStatus::Open
         };
         self.finishing = status != WelcomeStatus::Open;
-        self.features = hello.features & FEATURES;
+        self.features = hello.features & shared.options.features();
         let features = self.features;
         let welcome = Welcome { version: VERSION, status, features, epoch, max_payload: MAX_PAYLOAD };
         self.answers.push_welcome(welcome.encode());
