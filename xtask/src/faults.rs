@@ -1,4 +1,4 @@
-//! `cargo xtask faults` and `cargo xtask soak`: the programs of tests/faults.
+//! `cargo xtask faults`, `cargo xtask hostile` and `cargo xtask soak`: the programs of tests/faults.
 
 use crate::process;
 use crate::workspace::Workspace;

@@ -83,6 +83,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         args: Vec<String>,
     },
+    /// Throw hostile messages at the live ports of a process, while honest clients use it
+    Hostile {
+        /// --messages N, --threads N, --seed N; `--help` explains them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        args: Vec<String>,
+    },
     /// Run many peers for a long time while some die and return every second
     Soak {
         /// --minutes N, --peers N, --deaths N; `--help` explains them
@@ -121,6 +127,7 @@ fn main() -> ExitCode {
         Command::Fuzz { seconds, targets } => fuzz::run(&workspace, seconds, &targets),
         Command::Faults { args } => faults::run(&workspace, "run", &args),
         Command::Soak { args } => faults::run(&workspace, "soak", &args),
+        Command::Hostile { args } => faults::run(&workspace, "hostile", &args),
         Command::Generate { check } => generate::run(&workspace, check),
         Command::Interop { release, args } => interop::run(&workspace, &release, &args),
     };

@@ -192,6 +192,7 @@ fn target(args: &Args) -> Result<serve::Args, Failure> {
         name,
         size: args.buffer_size,
         readonly: false,
+        metrics: None,
         protocol: args.protocol.clone(),
         json: args.json,
     })

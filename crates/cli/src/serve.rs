@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// Let peers read the buffer and not write it
     #[arg(long)]
     pub(crate) readonly: bool,
+    /// Keep figures, and tell them over HTTP there (docs/observability.md); a port alone means 127.0.0.1
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) metrics: Option<String>,
     /// tcp; rdma is carried out over tcp, and says so
     #[arg(long, default_value = "tcp")]
     pub(crate) protocol: String,
@@ -98,6 +101,7 @@ fn start(args: &Args) -> Result<Engine, Failure> {
     }
     let mut config = endpoint::config(name, &args.metadata)?;
     config.protocol.clone_from(&args.protocol);
+    config.metrics = args.metrics.clone().or(config.metrics);
     if !args.metadata.is_p2p() {
         config.listen = args.host.as_deref().map(address).transpose()?.or(config.listen);
     }
@@ -121,6 +125,7 @@ fn announce(args: &Args, engine: &Engine, buffer: u64, out: &mut Output) -> Resu
             "session": report.name,
             "handshake": report.handshake.to_string(),
             "data": report.data.to_string(),
+            "metrics": report.metrics.map(|at| format!("http://{at}/metrics")),
             "metadata_server": args.metadata.metadata_server,
             "epoch": format!("{:016x}", report.epoch),
             "buffer": { "addr": buffer, "size": args.size },

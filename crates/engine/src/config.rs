@@ -118,6 +118,9 @@ pub struct Config {
     pub key: Option<KeySource>,
     /// What is allowed without the key. Default nothing; without a key it has no effect.
     pub allow: Allow,
+    /// Keep figures, and tell them over HTTP at `HOST:PORT` (port 0: any; a port alone: on 127.0.0.1):
+    /// docs/observability.md. Default none: nothing is counted and no such port is open.
+    pub metrics: Option<String>,
     /// What to do with clients of data protocol v1.
     pub v1_clients: V1Clients,
     /// Speak data protocol v1 even to peers that know v2.
@@ -150,6 +153,7 @@ impl Config {
             cluster_id: None,
             key: None,
             allow: Allow::default(),
+            metrics: None,
             v1_clients: V1Clients::default(),
             force_v1: false,
             no_metadata_cache: false,

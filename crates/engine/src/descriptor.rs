@@ -21,6 +21,8 @@ pub(crate) struct OwnDescriptor {
     /// How processes of this host reach the memory, if they may.
     same_host: Option<String>,
     refuses_v1: bool,
+    /// Where it tells its figures.
+    metrics: Option<String>,
     regions: Arc<RegionTable>,
     /// The JSON of the last table version asked for.
     rendered: Mutex<Option<(u64, Arc<[u8]>)>>,
@@ -36,7 +38,24 @@ impl OwnDescriptor {
         regions: Arc<RegionTable>,
     ) -> Self {
         let rendered = Mutex::new(None);
-        Self { name, data_host, data_port, epoch, features, same_host, refuses_v1: false, regions, rendered }
+        let (refuses_v1, metrics) = (false, None);
+        Self {
+            name,
+            data_host,
+            data_port,
+            epoch,
+            features,
+            same_host,
+            refuses_v1,
+            metrics,
+            regions,
+            rendered,
+        }
+    }
+
+    /// Tells where the figures are.
+    pub(crate) fn telling_metrics(self, metrics: Option<String>) -> Self {
+        Self { metrics, ..self }
     }
 
     /// Tells peers that no client of data protocol v1 is let in.
@@ -82,7 +101,7 @@ impl OwnDescriptor {
                 names: Vec::new(),
                 rail: Some(RailOffer { features: self.features, max: rail::VERSION, min: rail::VERSION }),
                 same_host: self.same_host.clone(),
-                metrics: None,
+                metrics: self.metrics.clone(),
                 refuses_v1: self.refuses_v1,
             }),
         }

@@ -1,13 +1,16 @@
 //! The engine: what it owns, how it starts and how it ends.
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use moonrail_access::{AccessControl, TokenIssuer, Wallet};
 use moonrail_memory::{ManagedBuffers, RegionTable};
-use moonrail_metadata::{Directory, HandshakeClient, HandshakeServer, HandshakeTimeouts, Limits};
+use moonrail_metadata::{
+    Directory, FiguresServer, HandshakeClient, HandshakeServer, HandshakeTimeouts, Limits,
+};
 use moonrail_shm::{ShmPath, ShmServer};
 use moonrail_sys::process::{self, ForkGuard};
 use moonrail_tcp::{ServerOptions, TcpPath, TcpServer};
@@ -23,9 +26,11 @@ use crate::collapse::Collapse;
 use crate::config::{Config, V1Clients};
 use crate::descriptor::OwnDescriptor;
 use crate::errors;
+use crate::events::{Events, Subscriber};
 use crate::fetch::Fetches;
 use crate::handler::Handler;
 use crate::listen::{self, Ports};
+use crate::metrics::{Metrics, Told};
 use crate::notify::{Inbox, Notify};
 use crate::peers::Peers;
 use crate::report::EngineReport;
@@ -58,6 +63,8 @@ pub(crate) struct Inner {
     pub background: Background,
     pub collapse: Option<Collapse>,
     pub inbox: Arc<Inbox>,
+    pub events: Events,
+    pub metrics: Option<Arc<Metrics>>,
     pub publishing: Mutex<()>,
     pub spans: Option<Spans>,
     servers: Mutex<Option<Servers>>,
@@ -70,6 +77,7 @@ pub(crate) struct Inner {
 struct Servers {
     data: TcpServer,
     handshake: HandshakeServer,
+    figures: Option<FiguresServer>,
     /// Held for its thread.
     _shm: Option<ShmServer>,
 }
@@ -97,8 +105,11 @@ impl Engine {
                 .map_err(|error| errors::publish(Stage::Initialize, &error))?;
         let ports =
             if directory.is_p2p() { listen::open_p2p(&config)? } else { listen::open_named(&config)? };
-        let inner = Arc::new(build(config, access, directory, client, ports, fallbacks)?);
+        let figures = listen::open_metrics(&config)?;
+        let (listener, url) = figures.unzip();
+        let inner = Arc::new(build(config, access, directory, client, ports, fallbacks, url)?);
         let engine = Self { inner: Arc::new(Owner(Arc::clone(&inner))) };
+        inner.tell_figures(listener)?;
         inner.announce()?;
         debug!("engine {} is up", inner.own.name);
         Ok(engine)
@@ -139,28 +150,12 @@ impl Engine {
     /// # Errors
     /// When the engine was shut down or belongs to the parent of this process.
     pub fn report(&self) -> Result<EngineReport, Error> {
-        let inner = self.usable()?;
-        let servers = inner.servers.lock();
-        let Servers { data, handshake, .. } = servers.as_ref().ok_or_else(errors::closed)?;
-        let counters = data.counters();
-        let private = inner.managed.why_private();
-        let private =
-            private.map(|why| format!("memory that this engine allocates cannot be mapped by peers: {why}"));
-        Ok(EngineReport {
-            name: inner.own.name.clone(),
-            epoch: inner.own.epoch,
-            handshake: handshake.local_addr(),
-            data: data.address(),
-            paths: inner.routes.names(),
-            fallbacks: inner.fallbacks.iter().cloned().chain(private).collect(),
-            regions: inner.regions.snapshot().len(),
-            registered_bytes: inner.regions.registered_bytes(),
-            served: counters.requests.load(Ordering::Relaxed),
-            refused: counters.refused.load(Ordering::Relaxed),
-            bytes_in: counters.bytes_in.load(Ordering::Relaxed),
-            huge_page_bytes: inner.collapse.as_ref().map_or(0, Collapse::bytes),
-            bytes_out: counters.bytes_out.load(Ordering::Relaxed),
-        })
+        self.usable()?.own_report()
+    }
+
+    /// Calls `subscriber` with each [`Event`] from now on, for the life of the engine.
+    pub fn subscribe(&self, subscriber: Subscriber) {
+        self.inner().events.subscribe(subscriber);
     }
 
     /// Closes both ports, takes the name back and refuses further calls. Transfers under way end with an error or
@@ -213,6 +208,45 @@ impl Inner {
             .map_err(|error| errors::publish(Stage::Initialize, &error))
     }
 
+    pub(crate) fn own_report(&self) -> Result<EngineReport, Error> {
+        let servers = self.servers.lock();
+        let Servers { data, handshake, figures, .. } = servers.as_ref().ok_or_else(errors::closed)?;
+        let counters = data.counters();
+        let private = self.managed.why_private();
+        let private =
+            private.map(|why| format!("memory that this engine allocates cannot be mapped by peers: {why}"));
+        Ok(EngineReport {
+            name: self.own.name.clone(),
+            epoch: self.own.epoch,
+            handshake: handshake.local_addr(),
+            data: data.address(),
+            metrics: figures.as_ref().map(FiguresServer::local_addr),
+            paths: self.routes.names(),
+            fallbacks: self.fallbacks.iter().cloned().chain(private).collect(),
+            regions: self.regions.count(),
+            registered_bytes: self.regions.registered_bytes(),
+            served: counters.requests.load(Ordering::Relaxed),
+            refused: counters.refused.load(Ordering::Relaxed),
+            bytes_in: counters.bytes_in.load(Ordering::Relaxed),
+            huge_page_bytes: self.collapse.as_ref().map_or(0, Collapse::bytes),
+            bytes_out: counters.bytes_out.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Serves the figures on `listener`, if there is one.
+    fn tell_figures(self: &Arc<Self>, listener: Option<TcpListener>) -> Result<(), Error> {
+        let Some((listener, metrics)) = listener.zip(self.metrics.clone()) else { return Ok(()) };
+        let told = metrics.clone();
+        self.events.subscribe(Box::new(move |event| told.heard(event)));
+        let figures = Told { metrics, engine: Arc::downgrade(self) };
+        let server = FiguresServer::start(listener, Arc::new(figures))
+            .map_err(|error| errors::system(Stage::Initialize, "cannot serve the metrics port", &error))?;
+        if let Some(servers) = &mut *self.servers.lock() {
+            servers.figures = Some(server);
+        }
+        Ok(())
+    }
+
     fn shutdown(&self) {
         if self.closed.swap(true, Ordering::AcqRel) || self.fork_guard.forked() {
             return;
@@ -223,7 +257,9 @@ impl Inner {
         if let Some(collapse) = &self.collapse {
             collapse.close();
         }
-        drop(self.servers.lock().take());
+        // Not with the lock held: one of the threads that are waited for may ask for a report.
+        let servers = self.servers.lock().take();
+        drop(servers);
         if let Some(spans) = &self.spans {
             spans.close();
         }
@@ -237,6 +273,7 @@ fn build(
     client: HandshakeClient,
     ports: Ports,
     mut fallbacks: Vec<String>,
+    metrics_url: Option<String>,
 ) -> Result<Inner, Error> {
     let cannot = |what| move |error: std::io::Error| errors::system(Stage::Initialize, what, &error);
     let Ports { handshake: handshake_listener, data: data_listener, name, host } = ports;
@@ -252,13 +289,17 @@ fn build(
     let features = rail::FEATURES & if spans.is_some() { !0 } else { !rail::TRACE };
     let features = features | if access.is_some() { FEATURE_KEY } else { 0 };
     let own = OwnDescriptor::new(name, (host, data_port), epoch, features, contact, Arc::clone(&regions));
-    let own = Arc::new(own.refusing_v1(config.v1_clients == V1Clients::Refuse));
+    let metrics = metrics_url.is_some().then(|| Metrics::new(&own.name)).transpose();
+    let metrics = metrics.expect("invariant: the names of the figures are valid").map(Arc::new);
+    let own = own.refusing_v1(config.v1_clients == V1Clients::Refuse).telling_metrics(metrics_url);
+    let (own, events) = (Arc::new(own), Events::default());
     let inbox = Arc::new(Inbox::new(config.max_notifies));
     let handler = Handler {
         descriptor: directory.is_p2p().then(|| Arc::clone(&own)),
         inbox: Arc::clone(&inbox),
         v1_clients: config.v1_clients,
         refused: AtomicU64::new(0),
+        events: events.clone(),
     };
     let issuer = Arc::new(TokenIssuer::new().map_err(cannot("no random bytes"))?);
     let wallet = Arc::<Wallet>::default();
@@ -287,12 +328,15 @@ fn build(
         routes: Routes::new(
             config.paths.shm.then(ShmPath::new),
             TcpPath::new(config.lanes_per_peer).guarded(access.clone()).with_wallet(Arc::clone(&wallet)),
+            events.clone(),
         ),
+        events,
+        metrics,
         background: Background::new(),
         inbox,
         publishing: Mutex::new(()),
         spans,
-        servers: Mutex::new(Some(Servers { data, handshake, _shm: shm })),
+        servers: Mutex::new(Some(Servers { data, handshake, figures: None, _shm: shm })),
         rpc_port,
         fallbacks,
         closed: AtomicBool::new(false),

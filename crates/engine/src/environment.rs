@@ -48,6 +48,9 @@ impl Config {
         if let Some(address) = text("MOONRAIL_LISTEN") {
             self.listen = Some(parse("MOONRAIL_LISTEN", &address, "an IP address")?);
         }
+        if let Some(address) = text("MOONRAIL_METRICS") {
+            self.metrics = Some(address);
+        }
         match text("MOONRAIL_V1_CLIENTS").as_deref() {
             None | Some("serve") => {}
             Some("refuse") => self.v1_clients = V1Clients::Refuse,

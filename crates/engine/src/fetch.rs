@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::engine::Inner;
 use crate::errors;
+use crate::events::Event;
 use crate::peers::{Speaks, View};
 
 type Outcome = Result<Arc<View>, Error>;
@@ -99,8 +100,15 @@ impl Inner {
         };
         let mut view = View::new(name, located, began, generation, speaks)?;
         view.near = self.routes.near(&mut view.target);
+        view.metrics = self.metrics.as_ref().map(|metrics| metrics.peer(name));
         let view = Arc::new(view);
-        if let Some(before) = self.peers.put(Arc::clone(&view))
+        let before = self.peers.put(Arc::clone(&view));
+        if let Some(before) = &before
+            && before.epoch().is_some_and(|epoch| view.epoch() != Some(epoch))
+        {
+            self.events.emit(&Event::PeerRestarted { peer: name.to_owned() });
+        }
+        if let Some(before) = before
             && (before.target.addresses != view.target.addresses
                 || before.target.same_host != view.target.same_host)
         {

@@ -7,10 +7,10 @@ use moonrail_metadata::HandshakeHandler;
 use moonrail_wire::data::DataVersion;
 use moonrail_wire::handshake::Notify;
 use moonrail_wire::segment::SegmentDescriptor;
-use tracing::warn;
 
 use crate::config::V1Clients;
 use crate::descriptor::OwnDescriptor;
+use crate::events::{Event, Events};
 use crate::notify::Inbox;
 
 pub(crate) struct Handler {
@@ -18,8 +18,9 @@ pub(crate) struct Handler {
     pub descriptor: Option<Arc<OwnDescriptor>>,
     pub inbox: Arc<Inbox>,
     pub v1_clients: V1Clients,
-    /// Handshakes refused so far.
+    /// Handshakes refused.
     pub refused: AtomicU64,
+    pub events: Events,
 }
 
 impl HandshakeHandler for Handler {
@@ -41,11 +42,8 @@ impl HandshakeHandler for Handler {
             caller.name,
             caller.release_line()
         );
-        // The first ones are each told; a flood of them is not.
-        let count = self.refused.fetch_add(1, Ordering::Relaxed);
-        if count < 16 || count.is_power_of_two() {
-            warn!("refused a handshake: {reason}");
-        }
+        let count = self.refused.fetch_add(1, Ordering::Relaxed) + 1;
+        self.events.emit(&Event::HandshakeRefused { why: reason.clone(), count });
         Some(reason)
     }
 }

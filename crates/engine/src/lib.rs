@@ -27,10 +27,12 @@ mod descriptor;
 mod engine;
 mod environment;
 mod errors;
+mod events;
 mod fetch;
 mod handler;
 mod listen;
 mod local;
+mod metrics;
 mod notify;
 mod peers;
 mod registration;
@@ -52,6 +54,7 @@ pub use capabilities::{Capabilities, Capability, Kind, Missing, PeerCapabilities
 pub use completion::Completion;
 pub use config::{BadPaths, Config, Paths, Timeouts, V1Clients};
 pub use engine::Engine;
+pub use events::{Event, Subscriber};
 pub use moonrail_access::{Allow, KeySource, Rights, UnknownName};
 /// What releases can do, and what pairs of them come to.
 pub use moonrail_compat as compat;

@@ -94,6 +94,30 @@ pub(crate) fn open_named(config: &Config) -> Result<Ports, Error> {
     Ok(Ports { handshake, data, name: config.local_name.clone(), host })
 }
 
+/// Opens the port for figures, if there is to be one; with it the URL that others are told.
+pub(crate) fn open_metrics(config: &Config) -> Result<Option<(TcpListener, String)>, Error> {
+    let Some(text) = config.metrics.as_deref().map(str::trim).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let bad = |why: String| {
+        let takes =
+            "give HOST:PORT, such as 127.0.0.1:9650, or a port (MOONRAIL_METRICS, metrics, --metrics)";
+        initialize(Code::InvalidArgument, format!("metrics at {text:?}: {why}; {takes}"))
+    };
+    let at = match text.parse::<u16>() {
+        Ok(port) => HostPort::new(Ipv4Addr::LOCALHOST.to_string(), port),
+        Err(_) => text.parse::<HostPort>().map_err(|error| bad(error.to_string()))?,
+    };
+    let port = at.port.ok_or_else(|| bad("there is no port".to_owned()))?;
+    let (listener, ip) =
+        listen_first(&addresses_of(&at.host)?, |ip| socket::listen(SocketAddr::new(ip, port), BACKLOG))
+            .map_err(|(ip, error)| listen_error("metrics", ip, Some(port), &error))?;
+    let port = local_port(&listener)?;
+    // Whoever reads the URL is elsewhere: a wildcard would mean his own machine.
+    let host = if ip.is_unspecified() { default_address().to_string() } else { at.host };
+    Ok(Some((listener, format!("http://{}", HostPort::new(host, port)))))
+}
+
 fn handshake_listener(ip: IpAddr, port: Option<u16>, config: &Config) -> io::Result<TcpListener> {
     match port {
         Some(port) if port != 0 => socket::listen(SocketAddr::new(ip, port), BACKLOG),

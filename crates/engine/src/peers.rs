@@ -21,6 +21,8 @@ use moonrail_wire::rail;
 use moonrail_wire::segment::{PROTOCOL_TCP, SegmentDescriptor};
 use parking_lot::RwLock;
 
+use crate::metrics::PeerMetrics;
+
 /// What this engine speaks to peers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Speaks {
@@ -35,6 +37,8 @@ pub(crate) struct View {
     pub target: Target,
     /// The peer as the same-host path knows it, if it is on this host.
     pub near: Option<Arc<ShmPeer>>,
+    /// The peer's figures, where some are kept.
+    pub metrics: Option<Arc<PeerMetrics>>,
     pub descriptor: SegmentDescriptor,
     pub handshake: Option<HostPort>,
     /// When the fetch began that brought it.
@@ -80,7 +84,7 @@ impl View {
         let same_host = descriptor.moonrail.as_ref().and_then(|extension| extension.same_host.clone());
         let same_host = same_host.filter(|_| !speaks.force_v1);
         let target = Target { name: name.to_owned(), addresses, dialect, generation, same_host };
-        Ok(Self { target, near: None, descriptor, handshake, fetched, ranges })
+        Ok(Self { target, near: None, metrics: None, descriptor, handshake, fetched, ranges })
     }
 
     /// The epoch of a Moonrail peer.

@@ -17,6 +17,8 @@ pub struct EngineReport {
     pub handshake: SocketAddr,
     /// The data port's address.
     pub data: SocketAddr,
+    /// Where the figures are told, if they are.
+    pub metrics: Option<SocketAddr>,
     /// What carries transfers.
     pub paths: Vec<&'static str>,
     /// Differences between what was asked for and what is done, one sentence each.
@@ -61,6 +63,8 @@ pub struct PeerReport {
     pub data: Vec<SocketAddr>,
     /// Where its handshake port is, `host:port`, if known.
     pub handshake: Option<String>,
+    /// Where it tells its figures, such as `http://10.0.0.7:9650`, if it does.
+    pub metrics: Option<String>,
     /// Its epoch, if it is a Moonrail.
     pub epoch: Option<u64>,
     /// Address and length of its buffers, in the order it registered them.

@@ -6,8 +6,8 @@ use moonrail_shm::{ShmPath, ShmPeer};
 use moonrail_tcp::TcpPath;
 use moonrail_transport::{Code, Control, Failure, Path, Target, Work};
 use moonrail_wire::TraceContext;
-use tracing::info;
 
+use crate::events::{Event, Events};
 use crate::peers::View;
 
 /// Batches of at least this many entries with a smaller mean length go over TCP also on one host: a cross-memory
@@ -18,16 +18,18 @@ const FINE_GRAINED: (usize, u64) = (256, 2048);
 pub(crate) struct Routes {
     shm: Option<ShmPath>,
     tcp: TcpPath,
+    events: Events,
     /// Carries what would go over TCP.
     #[cfg(feature = "testkit")]
     pub(crate) instead_of_tcp: std::sync::OnceLock<Box<dyn Path>>,
 }
 
 impl Routes {
-    pub(crate) fn new(shm: Option<ShmPath>, tcp: TcpPath) -> Self {
+    pub(crate) fn new(shm: Option<ShmPath>, tcp: TcpPath, events: Events) -> Self {
         Self {
             shm,
             tcp,
+            events,
             #[cfg(feature = "testkit")]
             instead_of_tcp: std::sync::OnceLock::new(),
         }
@@ -47,8 +49,8 @@ impl Routes {
         peer
     }
 
-    /// Carries the batch out on the best path. One that turns out not to work to this peer is passed over, and said so
-    /// once; nothing was moved by it then. Returns also the path's name. Only over TCP is the target told of `trace`: in a
+    /// Carries the batch out on the best path, whose name is returned. One that turns out not to work to this peer is
+    /// passed over, and said so once; nothing was moved by it then. Only over TCP is the target told of `trace`: in a
     /// same-host copy it has no part.
     pub(crate) fn execute(
         &self,
@@ -63,11 +65,8 @@ impl Routes {
         {
             match shm.execute_at(peer, target, work, control) {
                 Err(failure) if failure.untouched && failure.error.code() == Code::UnsupportedPeer => {
-                    info!(
-                        "{} is on this host but is reached over tcp: {}",
-                        target.name,
-                        failure.error.message()
-                    );
+                    let why = failure.error.message().to_owned();
+                    self.events.emit(&Event::ReachedByTcp { peer: target.name.clone(), why });
                 }
                 outcome => return (shm.name(), outcome),
             }
@@ -95,6 +94,11 @@ impl Routes {
             Some((shm, _)) => (shm.name(), None),
             None => (self.tcp.name(), view.near.as_ref().and_then(|peer| peer.why_not())),
         }
+    }
+
+    /// Open TCP lanes to the target.
+    pub(crate) fn lanes(&self, target: &Target) -> usize {
+        self.tcp.lanes(target)
     }
 
     /// Bytes of the target's memory that are mapped here.

@@ -107,14 +107,15 @@ impl TransferSpan {
         }
     }
 
-    /// `path` is that of the last try.
-    pub(crate) fn end(mut self, path: Option<&'static str>, outcome: &Result<(), Error>) {
+    /// The transfer was given to this path; the last try counts.
+    pub(crate) fn tried(&mut self, path: &'static str) {
+        self.0.set_attribute(KeyValue::new("moonrail.path", path));
+        // The kernel copies between the two memories: the target's process takes no part and has no span.
+        self.0.set_attribute(KeyValue::new("moonrail.target_has_span", path != "shm"));
+    }
+
+    pub(crate) fn end(mut self, outcome: &Result<(), Error>) {
         let span = &mut self.0;
-        if let Some(path) = path {
-            span.set_attribute(KeyValue::new("moonrail.path", path));
-            // The kernel copies between the two memories: the target's process takes no part and has no span.
-            span.set_attribute(KeyValue::new("moonrail.target_has_span", path != "shm"));
-        }
         let code = outcome.as_ref().map_or_else(|error| error.code().as_str(), |()| "OK");
         span.set_attribute(KeyValue::new("moonrail.code", code));
         if let Err(error) = outcome {

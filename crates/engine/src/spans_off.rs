@@ -37,7 +37,11 @@ impl TransferSpan {
         match *self {}
     }
 
-    pub(crate) fn end(self, _: Option<&str>, _: &Result<(), Error>) {
+    pub(crate) fn tried(&mut self, _: &str) {
+        match *self {}
+    }
+
+    pub(crate) fn end(self, _: &Result<(), Error>) {
         match self {}
     }
 }

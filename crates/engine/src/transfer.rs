@@ -10,13 +10,13 @@ use moonrail_memory::{HoldSet, Want};
 use moonrail_transport::{
     Code, Control, Dialect, Entry, Error, Failure, Opcode, Retry, Stage, Stop, WAIT_SLICE, Work,
 };
-use moonrail_wire::TraceContext;
 use moonrail_wire::handshake::Notify as WireNotify;
 
 use crate::capabilities::PeerCapabilities;
 use crate::completion::Completion;
 use crate::engine::{Engine, Inner};
 use crate::errors;
+use crate::events::Event;
 use crate::notify::Notify;
 use crate::peers::View;
 use crate::report::{NamedRange, PeerReport, ProbeReport};
@@ -50,8 +50,10 @@ impl Engine {
         interrupted: &(dyn Fn() -> bool + Sync),
     ) -> Result<(), Error> {
         let inner = self.usable()?;
-        let holds = inner.hold_local(request)?;
-        inner.carry_out(request, &holds, &|| interrupted().then_some(Stop::Interrupted))
+        let outcome = inner.hold_local(request).and_then(|holds| {
+            inner.carry_out(request, &holds, &|| interrupted().then_some(Stop::Interrupted))
+        });
+        outcome.inspect_err(|error| inner.failed(request.opcode, error))
     }
 
     /// [`Engine::copy_at_once`] for a request; `None` also if it has a notification.
@@ -87,12 +89,13 @@ impl Engine {
     /// Only what can be seen at once: wrong arguments, a local range that is not registered.
     pub fn submit(&self, request: Request) -> Result<Completion, Error> {
         let inner = Arc::clone(self.usable()?);
-        let holds = inner.hold_local(&request)?;
+        let holds = inner.hold_local(&request).inspect_err(|error| inner.failed(request.opcode, error))?;
         let completion = Completion::new();
         let handle = completion.clone();
         let job = Arc::clone(&inner);
         inner.background.run(Box::new(move || {
             let outcome = job.carry_out(&request, &holds, &|| handle.stop());
+            let outcome = outcome.inspect_err(|error| job.failed(request.opcode, error));
             drop(holds);
             // The completion may be the last to know of the engine; nothing of it is used after this.
             drop(job);
@@ -179,7 +182,7 @@ impl Engine {
 }
 
 impl Inner {
-    fn report(&self, view: &View) -> PeerReport {
+    pub(crate) fn report(&self, view: &View) -> PeerReport {
         let mapped_bytes = self.routes.mapped_bytes(&view.target);
         PeerReport {
             mapped_bytes,
@@ -205,12 +208,10 @@ impl Inner {
     ) -> Result<(), Error> {
         let work = Work { opcode: request.opcode, entries: &request.entries, holds };
         let control = self.control(request.timeout, work.bytes(), stop);
-        let span = self.spans.as_ref().map(|spans| spans.begin(request, &work));
-        let mut path = None;
-        let trace = span.as_ref().map(TransferSpan::context);
-        let moved = self.move_bytes(&request.peer, &work, &control, trace, &mut path);
+        let mut span = self.spans.as_ref().map(|spans| spans.begin(request, &work));
+        let moved = self.move_counted(request, &work, &control, span.as_mut());
         if let Some(span) = span {
-            span.end(path, &moved);
+            span.end(&moved);
         }
         moved?;
         match &request.notify {
@@ -221,15 +222,32 @@ impl Inner {
         }
     }
 
-    /// `path` is set to the name of the path that was tried last.
+    /// Moves the bytes, and counts them where figures are kept.
+    fn move_counted(
+        self: &Arc<Self>,
+        request: &Request,
+        work: &Work<'_>,
+        control: &Control<'_>,
+        span: Option<&mut TransferSpan>,
+    ) -> Result<(), Error> {
+        let Some(metrics) = &self.metrics else {
+            return self.move_bytes(&request.peer, work, control, span).map(drop);
+        };
+        let (peer, bytes, began) = (metrics.peer(&request.peer), work.bytes(), Instant::now());
+        let _queued = peer.queue(bytes);
+        let path = self.move_bytes(&request.peer, work, control, span)?;
+        peer.moved(path, request.opcode, bytes, Some(began.elapsed()));
+        Ok(())
+    }
+
+    /// Moves the bytes; the name of the path that did.
     fn move_bytes(
         self: &Arc<Self>,
         peer: &str,
         work: &Work<'_>,
         control: &Control<'_>,
-        trace: Option<TraceContext>,
-        path: &mut Option<&'static str>,
-    ) -> Result<(), Error> {
+        mut span: Option<&mut TransferSpan>,
+    ) -> Result<&'static str, Error> {
         let began = Instant::now();
         let mut view = self.view(peer, control)?;
         let mut earlier_epoch = None;
@@ -242,9 +260,12 @@ impl Inner {
             if let Some(index) = view.first_outside(work.entries) {
                 return Err(view.outside(index, work.entries, earlier_epoch));
             }
-            let (tried, outcome) = self.routes.execute(&view, work, control, trace);
-            *path = Some(tried);
-            let Err(failure) = outcome else { return Ok(()) };
+            let trace = span.as_deref().map(TransferSpan::context);
+            let (path, outcome) = self.routes.execute(&view, work, control, trace);
+            if let Some(span) = &mut span {
+                span.tried(path);
+            }
+            let Err(failure) = outcome else { return Ok(path) };
             if failure.stale {
                 self.peers.drop_view(peer, view.target.generation);
             }
@@ -252,6 +273,9 @@ impl Inner {
                 return Err(failure.error);
             }
             attempt += 1;
+            if let Some(metrics) = &view.metrics {
+                metrics.tried_again();
+            }
             earlier_epoch = earlier_epoch.or(view.epoch());
             view = self.fetch(peer, Instant::now(), control)?;
         }
@@ -268,15 +292,28 @@ impl Inner {
                 return None;
             }
             let work = Work { opcode, entries, holds: &HoldSet::from(hold) };
+            let sampled = view.metrics.as_ref().and_then(|metrics| metrics.sample(opcode));
             let outcome = self.routes.execute_at_once(near, &view.target, &work)?;
+            if let Some(metrics) = &view.metrics
+                && outcome.is_ok()
+            {
+                metrics.copied(opcode, work.bytes(), sampled);
+            }
             Some(outcome.map_err(|failure| (failure, view.target.generation)))
         })?;
         Some(outcome.map_err(|(failure, generation)| {
             if failure.stale {
                 self.peers.drop_view(peer, generation);
             }
+            self.failed(opcode, &failure.error);
             failure.error
         }))
+    }
+
+    /// Tells that a transfer failed.
+    #[cold]
+    fn failed(&self, op: Opcode, error: &Error) {
+        self.events.emit(&Event::TransferFailed { op, error: error.clone() });
     }
 
     /// Whether a descriptor from before this call is good enough. A peer that checks nothing itself (v1) is only
@@ -354,6 +391,7 @@ fn report(
         data_version: descriptor.tcp_proto_version.clamp(1, 2),
         data: view.target.addresses.clone(),
         handshake: view.handshake.as_ref().map(ToString::to_string),
+        metrics: extension.and_then(|extension| extension.metrics.clone()),
         epoch: view.epoch(),
         buffers: descriptor.buffers.iter().map(|buffer| (buffer.addr, buffer.length)).collect(),
         names: extension.map_or_else(Vec::new, |extension| {

@@ -238,6 +238,11 @@ impl RegionTable {
         self.version.load(Ordering::Acquire)
     }
 
+    /// The number of registered regions.
+    pub fn count(&self) -> usize {
+        self.regions.read().by_start.values().filter(|region| !region.revoked()).count()
+    }
+
     /// The bytes registered.
     pub fn registered_bytes(&self) -> u64 {
         self.regions.read().bytes

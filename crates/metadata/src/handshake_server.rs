@@ -13,7 +13,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use moonrail_access::AccessControl;
+use moonrail_access::{AccessControl, Telling};
 use moonrail_wire::handshake::{DEFAULT_MAX_LEN, Notify};
 use moonrail_wire::segment::SegmentDescriptor;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
@@ -97,7 +97,7 @@ impl HandshakeServer {
         let thread = ServerThread::start("moonrail-hs", 1, move |stop| {
             // One place more, for the caller that makes the oldest go.
             let acceptor = Acceptor::new(listener, limits.connections.saturating_add(1), "handshake")?;
-            Ok(run(acceptor, Desk { handler, limits, access }, stop))
+            Ok(run(acceptor, Desk { handler, limits, access, unanswered: Arc::default() }, stop))
         })?;
         Ok(HandshakeServer { thread, address })
     }
@@ -120,6 +120,8 @@ struct Desk {
     handler: Arc<dyn HandshakeHandler>,
     limits: Limits,
     access: Option<Arc<AccessControl>>,
+    /// Callers who got no answer, as it would have been too long.
+    unanswered: Arc<Telling>,
 }
 
 async fn run(mut acceptor: Acceptor, desk: Desk, mut stop: Stop) {

@@ -7,7 +7,7 @@
 //! Known gaps: no authentication, and the owner of a taken name is asked at the address that it was registered with,
 //! so whoever can reach this port can make the server send a probe to an address of his choice.
 
-mod connection;
+pub(crate) mod connection;
 mod listing;
 mod reference;
 mod routes;

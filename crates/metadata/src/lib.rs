@@ -2,7 +2,8 @@
 //!
 //! Owns: the handshake port in both roles ([`handshake_client`], [`handshake_server`]), the two directories that
 //! turn a segment name into a descriptor and addresses ([`directory`]: peer-to-peer, HTTP), and an HTTP metadata
-//! server that genuine engines accept as theirs ([`http_server`]).
+//! server that genuine engines accept as theirs ([`http_server`]). As the HTTP of the project is here, so is the port on
+//! which an engine tells its figures ([`figures_server`]).
 //!
 //! With an [`AccessControl`](moonrail_access::AccessControl) the handshake port, in both roles, first has the shared key
 //! proven (docs/security.md).
@@ -16,6 +17,7 @@ mod deadline;
 mod dial;
 pub mod directory;
 mod error;
+pub mod figures_server;
 pub mod handshake_client;
 pub mod handshake_server;
 mod http_client;
@@ -29,6 +31,7 @@ mod server_thread;
 
 pub use directory::{Directory, Located, open};
 pub use error::{MetadataError, MetadataErrorKind, WaitStage};
+pub use figures_server::{Figures, FiguresServer};
 pub use handshake_client::{DEFAULT_HANDSHAKE_PORT, HandshakeClient, HandshakeTimeouts, ProbeOutcome};
 pub use handshake_server::{HandshakeHandler, HandshakeServer, Limits};
 pub use http_directory::HttpDirectory;

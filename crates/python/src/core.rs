@@ -46,6 +46,7 @@ struct Options {
     key_file: Option<PathBuf>,
     key: Option<String>,
     allow: Option<String>,
+    metrics: Option<String>,
 }
 
 #[pymethods]
@@ -202,6 +203,7 @@ impl Core {
         dict.set_item("epoch", report.epoch)?;
         dict.set_item("handshake", report.handshake.to_string())?;
         dict.set_item("data", report.data.to_string())?;
+        dict.set_item("metrics", report.metrics.map(|at| at.to_string()))?;
         dict.set_item("paths", report.paths)?;
         dict.set_item("fallbacks", report.fallbacks)?;
         dict.set_item("regions", report.regions)?;
@@ -322,6 +324,7 @@ impl Options {
             config.allow =
                 allow.parse().map_err(|error: UnknownName| initialize(format!("allow: {error}")))?;
         }
+        config.metrics = self.metrics.or(config.metrics);
         config.strict = self.strict.unwrap_or(config.strict);
         config.cluster_id = self.cluster_id.or(config.cluster_id);
         Ok(config)

@@ -3,13 +3,14 @@
 //! Owns who of this process's threads has which entry, and the order of the stores. It must not know what is copied.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use moonrail_memory::cross::CrossStorage;
 use moonrail_sys::shared_words::SharedWords;
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::fence;
 use crate::layout::{self, entry};
 
 pub(crate) struct EntryPage {
@@ -85,15 +86,10 @@ impl Entry<'_> {
         *self.storage = storage;
     }
 
-    /// Says that copies within `low..high` may be going on from now on, checked against the mirror's `version` or a later
-    /// one. A version of the mirror that is loaded behind this call is one whose fence sees the entry, or newer.
+    /// See [`fence::enter`].
     #[inline]
     pub(crate) fn enter(&self, low: u64, high: u64, version: u64) -> Inside<'_> {
-        // Release: whoever sees these has seen the end of the entry's last use.
-        self.words[entry::LOW].store(low, Ordering::Release);
-        self.words[entry::HIGH].store(high, Ordering::Release);
-        self.words[entry::STATE].store(version << 1 | 1, Ordering::Release);
-        fence(Ordering::SeqCst);
+        fence::enter(self.words, low, high, version);
         Inside(&self.words[entry::STATE])
     }
 }
@@ -104,6 +100,6 @@ pub(crate) struct Inside<'a>(&'a AtomicU64);
 impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.store(0, Ordering::Release);
+        fence::leave(self.0);
     }
 }

@@ -5,7 +5,6 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use moonrail_memory::RegionSpan;
@@ -13,6 +12,7 @@ use moonrail_sys::pidfd::{PidFd, ended_or_hung_up};
 use moonrail_sys::shared_words::{Others, SharedWords};
 use parking_lot::RwLock;
 
+use crate::fence;
 use crate::layout::{self, entry};
 
 /// Sleep between two looks at an entry in the way: from the first to the last.
@@ -50,15 +50,7 @@ impl Initiator {
 
     /// Bounds of the copies that entry `index` may be in the middle of, checked before `version` was published.
     fn in_the_way(&self, index: usize, version: u64) -> Option<(u64, u64)> {
-        let words = &self.page.words()[index * entry::WORDS..][..entry::WORDS];
-        let state = words[entry::STATE].load(Ordering::Acquire);
-        if state & 1 == 0 || state >> 1 >= version {
-            return None;
-        }
-        // In this order: docs/same-host.md, "The fence".
-        let low = words[entry::LOW].load(Ordering::Acquire);
-        let high = words[entry::HIGH].load(Ordering::Acquire);
-        Some((low, high))
+        fence::in_the_way(&self.page.words()[index * entry::WORDS..][..entry::WORDS], version)
     }
 }
 

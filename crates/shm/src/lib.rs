@@ -13,6 +13,7 @@ mod connect;
 mod contact;
 mod entry_page;
 mod failure;
+mod fence;
 mod helper;
 mod initiators;
 mod layout;

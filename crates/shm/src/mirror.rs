@@ -13,6 +13,7 @@ use moonrail_memory::{Access, RegionInfo, SharedBlock};
 use moonrail_sys::shared_words::{Others, SharedWords};
 use parking_lot::Mutex;
 
+use crate::fence::{before_looking, publish};
 use crate::layout::{self, head, slot};
 
 pub(crate) struct Mirror {
@@ -111,7 +112,7 @@ impl Mirror {
     /// this, it sees the entries of all readers that have not.
     pub(crate) fn fence(&self) -> u64 {
         let version = self.books.lock().version;
-        fence(Ordering::SeqCst);
+        before_looking::<AtomicU64>();
         version
     }
 
@@ -125,7 +126,7 @@ impl Mirror {
     fn publish(&self, books: &Books) {
         self.word(head::SLOTS_USED).store(books.used as u64, Ordering::Release);
         self.word(head::LEFT_OUT).store(books.left_out.len() as u64, Ordering::Release);
-        self.word(head::VERSION).store(books.version, Ordering::SeqCst);
+        publish(self.word(head::VERSION), books.version);
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {

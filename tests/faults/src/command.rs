@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::hostile::{self, HostileArgs};
 use crate::link::Link;
 use crate::plan::{Plan, Wiring};
 use crate::rig::Rig;
@@ -32,6 +33,11 @@ enum Command {
     Run(RunArgs),
     /// Runs many peers, some of which die and return all the while
     Soak(SoakArgs),
+    /// Throws hostile messages at the live ports of one process, while honest clients use it
+    Hostile(HostileArgs),
+    /// The process that is thrown at
+    #[command(hide = true)]
+    HostileTarget,
     /// A process under test, told what to do on its standard input
     #[command(hide = true)]
     Node,
@@ -79,6 +85,11 @@ pub(crate) fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Command::Soak(args) => soak::run(&args),
+        Command::Hostile(args) => hostile::run(&args),
+        Command::HostileTarget => {
+            hostile::run_target();
+            ExitCode::SUCCESS
+        }
         Command::Run(args) => run_all(&args),
     }
 }

@@ -8,6 +8,7 @@ mod area;
 mod command;
 mod content;
 mod dice;
+mod hostile;
 mod link;
 mod mooncake;
 mod node;

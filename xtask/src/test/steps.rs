@@ -113,7 +113,8 @@ fn doctest(context: &Context<'_>) -> StepResult {
 
 fn faults(context: &Context<'_>) -> StepResult {
     let args = ["--seeds".to_owned(), faults::CI_SEEDS.to_owned()];
-    faults::run(context.workspace, "run", &args).map(|()| Outcome::Passed)
+    faults::run(context.workspace, "run", &args)?;
+    faults::run(context.workspace, "hostile", &[]).map(|()| Outcome::Passed)
 }
 
 fn ruff(context: &Context<'_>) -> StepResult {

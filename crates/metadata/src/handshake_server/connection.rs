@@ -46,13 +46,15 @@ pub(super) async fn serve(mut stream: TcpStream, caller: SocketAddr, desk: &Desk
         }
     };
     if reply.frame_len() > limits.max_len {
-        tracing::warn!(
-            %caller,
-            "our segment descriptor of {} bytes is above the limit of {} (MC_HANDSHAKE_MAX_LENGTH): \
-             the caller gets no answer; register fewer, larger regions",
-            reply.frame_len(),
-            limits.max_len
-        );
+        if desk.unanswered.next().is_some() {
+            tracing::warn!(
+                %caller,
+                "our segment descriptor of {} bytes is above the limit of {} (MC_HANDSHAKE_MAX_LENGTH): \
+                 the caller gets no answer; register fewer, larger regions",
+                reply.frame_len(),
+                limits.max_len
+            );
+        }
         return;
     }
     match timeout(limits.close, finish(&mut stream, reply, session)).await {

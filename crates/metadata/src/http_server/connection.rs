@@ -15,13 +15,13 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::listen::{Acceptor, Place};
 
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(crate) struct Connections {
     acceptor: Acceptor,
     idle: Duration,
 }
 
 impl Connections {
-    pub(super) fn new(acceptor: Acceptor, idle: Duration) -> Connections {
+    pub(crate) fn new(acceptor: Acceptor, idle: Duration) -> Connections {
         Connections { acceptor, idle }
     }
 }
@@ -42,7 +42,7 @@ impl Listener for Connections {
 
 /// A stream that fails when nothing has moved on it for the idle time.
 #[derive(Debug)]
-pub(super) struct Guarded {
+pub(crate) struct Guarded {
     stream: TcpStream,
     idle: Duration,
     timer: Pin<Box<Sleep>>,

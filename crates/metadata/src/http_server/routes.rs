@@ -9,6 +9,7 @@ use axum::extract::{Query, Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
+use moonrail_access::Telling;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -29,11 +30,14 @@ pub(super) struct Service {
     limits: ServerLimits,
     client: HandshakeClient,
     probes: Semaphore,
+    /// Entries of engines that were gone.
+    replaced: Telling,
 }
 
 impl Service {
     pub(super) fn new(limits: ServerLimits, client: HandshakeClient) -> Service {
-        Service { store: Mutex::new(Store::new(limits)), limits, client, probes: Semaphore::new(PROBES) }
+        let (store, probes) = (Mutex::new(Store::new(limits)), Semaphore::new(PROBES));
+        Service { store, limits, client, probes, replaced: Telling::default() }
     }
 }
 
@@ -106,7 +110,7 @@ async fn put(service: &Arc<Service>, key: &str, body: Body) -> Response {
         let Written::Taken(taken) = &written else { break };
         let Some(reason) = whether_gone(service, taken).await else { break };
         let next = service.store.lock().replace(key, value.clone(), taken);
-        if matches!(next, Written::Done) {
+        if matches!(next, Written::Done) && service.replaced.next().is_some() {
             tracing::warn!(key, reason, "replaced the entries of an engine that is gone");
         }
         written = next;

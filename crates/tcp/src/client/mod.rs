@@ -92,6 +92,13 @@ impl TcpPath {
         })
     }
 
+    /// Lanes that are open to the target now.
+    #[must_use]
+    pub fn lanes(&self, target: &Target) -> usize {
+        let pools = self.pools.read();
+        pools.get(&target.addresses).map_or(0, |pools| pools.iter().map(|(_, pool)| pool.open()).sum())
+    }
+
     /// Closes every idle lane, to give descriptors back when the process ran out of them.
     fn shed_idle_lanes(&self) {
         for (_, pool) in self.pools.read().values().flatten() {

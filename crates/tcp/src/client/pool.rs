@@ -49,6 +49,11 @@ struct State {
 }
 
 impl Pool {
+    /// Lanes that are open, lent ones included.
+    pub(super) fn open(&self) -> usize {
+        self.state.lock().open
+    }
+
     pub(super) fn new(max: usize, access: Option<Arc<AccessControl>>) -> Self {
         let growth = Mutex::new(Growth::new(bulk_limit(max)));
         Self { max, access, state: Mutex::default(), freed: Condvar::new(), growth }

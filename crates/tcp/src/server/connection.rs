@@ -14,7 +14,6 @@ use moonrail_wire::data::{
     DataVersion, HEADER_LEN, Op, RequestHeader, STATUS_OK, STATUS_REJECTED, encode_status,
 };
 use moonrail_wire::rail::MAGIC;
-use tracing::warn;
 
 use super::Shared;
 use super::rail::RailLane;
@@ -328,13 +327,10 @@ impl Connection {
 
     /// Refuses a request and takes no further one: what follows it in the stream may be its payload.
     fn refuse(&mut self, shared: &Shared, version: DataVersion, why: std::fmt::Arguments<'_>) {
-        let count = shared.counters.refused.fetch_add(1, Relaxed);
-        // The first refusals are each told; a flood of them is not.
-        if count < 16 || count.is_power_of_two() {
-            let told =
-                if version == DataVersion::V2 { "told so" } else { "cannot be told so (data protocol v1)" };
-            warn!("refused a request of {}, which is {told}: {why}", self.peer);
-        }
+        shared.counters.refused.fetch_add(1, Relaxed);
+        let told =
+            if version == DataVersion::V2 { "told so" } else { "cannot be told so (data protocol v1)" };
+        shared.warn(format_args!("refused a request of {}, which is {told}: {why}", self.peer));
         self.finishing = true;
         self.turn_down(version);
     }

@@ -188,10 +188,10 @@ impl EventLoop {
             if let Some(entry) = &self.connections[slot]
                 && entry.client.revoked()
             {
-                warn!(
+                self.shared.warn(format_args!(
                     "closed the connection of {}: the memory it was using is being unregistered",
                     entry.client.peer()
-                );
+                ));
                 self.reset(slot);
             }
         }
@@ -208,10 +208,10 @@ impl EventLoop {
                 continue;
             }
             if now.duration_since(entry.client.last_progress()) >= self.shared.options.stall {
-                warn!(
+                self.shared.warn(format_args!(
                     "closed the connection of {}: it stood still in the middle of a request",
                     entry.client.peer()
-                );
+                ));
                 self.reset(slot);
             } else {
                 busy = true;

@@ -19,6 +19,7 @@ mod trace;
 mod turn;
 mod waiting;
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -26,11 +27,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use moonrail_access::{AccessControl, TokenIssuer};
+use moonrail_access::{AccessControl, Telling, TokenIssuer};
 use moonrail_memory::RegionTable;
 use moonrail_sys::Waker;
 use moonrail_sys::process::ForkGuard;
 use moonrail_wire::rail::{FEATURES, TRACE};
+use tracing::warn;
 
 use self::event_loop::EventLoop;
 pub use self::trace::{TraceSink, TracedRequests};
@@ -108,8 +110,19 @@ struct Shared {
     regions: Arc<RegionTable>,
     options: ServerOptions,
     counters: Counters,
+    /// Of what clients do: none of them can fill a disk with our log.
+    warnings: Telling,
     waker: Waker,
     stop: AtomicBool,
+}
+
+impl Shared {
+    /// Warns of what a client has done, unless there is a flood of that.
+    fn warn(&self, what: fmt::Arguments<'_>) {
+        if self.warnings.next().is_some() {
+            warn!("{what}");
+        }
+    }
 }
 
 impl TcpServer {
@@ -127,6 +140,7 @@ impl TcpServer {
             regions: Arc::clone(&regions),
             options,
             counters: Counters::default(),
+            warnings: Telling::default(),
             waker: Waker::new()?,
             stop: AtomicBool::new(false),
         });

@@ -17,7 +17,6 @@ use moonrail_wire::rail::{
     Answer, AnswerKind, AnswerStatus, Cancel, HELLO_LEN, Head, Present, RANGE_LEN, REQUEST_LEN, Range,
     Request, RequestKind, TOKEN_LEN,
 };
-use tracing::warn;
 
 use super::Shared;
 use super::rail_answers::Answers;
@@ -280,10 +279,7 @@ impl RailLane {
         let want = if request.kind == RequestKind::Write { Want::Write } else { Want::Read };
         match shared.regions.hold_all(ranges.iter().map(|range| (range.addr, range.len)), want) {
             Err((index, error)) => {
-                let count = shared.counters.refused.load(Relaxed);
-                if count < 16 || count.is_power_of_two() {
-                    warn!("refused a request of {}, which is told so: {error}", self.peer);
-                }
+                tokens::tell_refusal(shared, self.peer, &error);
                 let barred = matches!(error.miss, HoldMiss::ReadOnly { .. });
                 let status = if barred { AnswerStatus::Permission } else { AnswerStatus::Refused };
                 self.refuse(shared, &request, status, index as u32);
@@ -333,7 +329,10 @@ impl RailLane {
             Err(error) if errno::is_bad_address(&error) => {
                 // What is left of the payload is dropped; the lane stays in step.
                 let (request, left, index) = (incoming.request, incoming.run.left, incoming.run.index);
-                warn!("registered memory written by {} is not mapped: freed without unregister?", self.peer);
+                let peer = self.peer;
+                shared.warn(format_args!(
+                    "registered memory written by {peer} is not mapped: freed without unregister?"
+                ));
                 self.answers.push(answer(&request, AnswerStatus::Fault, index as u32, 0));
                 shared.counters.refused.fetch_add(1, Relaxed);
                 self.place = Place::Discard(left);
@@ -376,7 +375,7 @@ impl RailLane {
     /// The stream cannot be understood any further.
     fn give_up(&mut self, shared: &Shared, why: std::fmt::Arguments<'_>) {
         shared.counters.refused.fetch_add(1, Relaxed);
-        warn!("closed the rail lane of {}: {why}", self.peer);
+        shared.warn(format_args!("closed the rail lane of {}: {why}", self.peer));
         self.finishing = true;
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use moonrail_access::Telling;
 use moonrail_memory::RegionTable;
 use moonrail_sys::Waker;
 
@@ -24,6 +25,7 @@ impl LoneLane {
             regions,
             options: ServerOptions { epoch, ..ServerOptions::default() },
             counters: Counters::default(),
+            warnings: Telling::default(),
             waker: Waker::new().expect("a descriptor"),
             stop: AtomicBool::new(false),
         };

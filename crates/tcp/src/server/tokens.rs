@@ -8,7 +8,6 @@ use std::time::SystemTime;
 use moonrail_access::{Grant, Token};
 use moonrail_memory::{Hold, HoldSet, Want};
 use moonrail_wire::rail::{AnswerStatus, Range, TOKEN_LEN};
-use tracing::warn;
 
 use super::Shared;
 
@@ -65,10 +64,7 @@ impl Grants {
     }
 }
 
-/// Tells of a refusal that is about to be counted, unless there is a flood of them.
+/// Tells of a refusal.
 pub(super) fn tell_refusal(shared: &Shared, client: SocketAddr, why: &dyn Display) {
-    let count = shared.counters.refused.load(Relaxed);
-    if count < 16 || count.is_power_of_two() {
-        warn!("refused a request of {client}, which is told so: {why}");
-    }
+    shared.warn(format_args!("refused a request of {client}, which is told so: {why}"));
 }

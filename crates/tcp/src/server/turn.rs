@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use moonrail_sys::errno;
-use tracing::warn;
 
 use super::Shared;
 
@@ -39,7 +38,8 @@ pub(super) fn flush(budget: u64, mut send: impl FnMut() -> io::Result<u64>) -> i
 pub(super) fn unreadable(shared: &Shared, peer: SocketAddr, error: &io::Error) {
     if errno::is_bad_address(error) {
         shared.counters.refused.fetch_add(1, Relaxed);
-        warn!("registered memory read by {peer} is not mapped: freed without unregister?");
+        shared
+            .warn(format_args!("registered memory read by {peer} is not mapped: freed without unregister?"));
     }
 }
 

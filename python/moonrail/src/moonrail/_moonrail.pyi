@@ -25,6 +25,7 @@ class Options(TypedDict):
     key_file: str | None
     key: str | None
     allow: str | None
+    metrics: str | None
 
 @final
 class Core:

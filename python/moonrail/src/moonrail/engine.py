@@ -31,6 +31,8 @@ class EngineReport(NamedTuple):
     """Address of the handshake port."""
     data: str
     """Address of the data port."""
+    metrics: str | None
+    """Where the figures are told, if they are."""
     paths: list[str]
     """What carries transfers."""
     fallbacks: list[str]
@@ -74,6 +76,7 @@ class Engine:
         key_file: file with the shared key that peers have to prove, and are proven; read again when it changes.
         key: the shared key itself; prefer a file.
         allow: what is allowed without the key: ``mooncake``, ``same-host``.
+        metrics: keep figures and tell them over HTTP at ``HOST:PORT`` (port 0: any; a port alone: on 127.0.0.1).
 
     What is not given comes from the environment (``MC_*``, ``MOONRAIL_*``), else it is the default.
 
@@ -104,6 +107,7 @@ class Engine:
         key_file: str | os.PathLike[str] | None = None,
         key: str | None = None,
         allow: Iterable[str] | None = None,
+        metrics: str | None = None,
     ) -> None:
         options: _moonrail.Options = {
             "protocol": protocol,
@@ -123,6 +127,7 @@ class Engine:
             "key_file": None if key_file is None else os.fspath(key_file),
             "key": key,
             "allow": None if allow is None else ",".join([allow] if isinstance(allow, str) else allow),
+            "metrics": metrics,
         }
         self._core = _moonrail.Core(name, metadata, options)
         self._lock = threading.Lock()
@@ -142,6 +147,11 @@ class Engine:
     def epoch(self) -> int:
         """A random number of this run; peers tell a restart by it."""
         return self._core.epoch
+
+    @property
+    def metrics_address(self) -> str | None:
+        """``HOST:PORT`` where the figures are told, if they are: ``/metrics`` and ``/report``."""
+        return self.report().metrics
 
     def register(
         self, source: Any, *, name: str | None = None, readonly: bool = False, guarded: bool = False
