@@ -42,7 +42,11 @@ pub(crate) struct Spans {
 }
 
 /// The span of a transfer under way.
-pub(crate) struct TransferSpan(Span);
+pub(crate) struct TransferSpan {
+    span: Span,
+    /// Of the last try.
+    path: Option<&'static str>,
+}
 
 impl Spans {
     /// For the engine called `name`, if it is to send spans. Nothing is connected yet.
@@ -87,7 +91,7 @@ impl Spans {
         let builder = SpanBuilder::from_name(format!("transfer {}", request.opcode.as_str()))
             .with_kind(SpanKind::Client)
             .with_attributes(attributes);
-        TransferSpan(self.tracer.build_with_context(builder, &parent(request.trace)))
+        TransferSpan { span: self.tracer.build_with_context(builder, &parent(request.trace)), path: None }
     }
 
     /// Sends what is not sent yet, and no more after it.
@@ -99,7 +103,7 @@ impl Spans {
 
 impl TransferSpan {
     pub(crate) fn context(&self) -> TraceContext {
-        let context = self.0.span_context();
+        let context = self.span.span_context();
         TraceContext {
             trace_id: context.trace_id().to_bytes(),
             span_id: context.span_id().to_bytes(),
@@ -107,15 +111,18 @@ impl TransferSpan {
         }
     }
 
-    /// The transfer was given to this path; the last try counts.
+    /// The transfer was given to this path.
     pub(crate) fn tried(&mut self, path: &'static str) {
-        self.0.set_attribute(KeyValue::new("moonrail.path", path));
-        // The kernel copies between the two memories: the target's process takes no part and has no span.
-        self.0.set_attribute(KeyValue::new("moonrail.target_has_span", path != "shm"));
+        self.path = Some(path);
     }
 
     pub(crate) fn end(mut self, outcome: &Result<(), Error>) {
-        let span = &mut self.0;
+        let span = &mut self.span;
+        if let Some(path) = self.path {
+            span.set_attribute(KeyValue::new("moonrail.path", path));
+            // The kernel copies between the two memories: the target's process takes no part and has no span.
+            span.set_attribute(KeyValue::new("moonrail.target_has_span", path != "shm"));
+        }
         let code = outcome.as_ref().map_or_else(|error| error.code().as_str(), |()| "OK");
         span.set_attribute(KeyValue::new("moonrail.code", code));
         if let Err(error) = outcome {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod engines;
 mod live;
 mod once;
 mod reporter;
