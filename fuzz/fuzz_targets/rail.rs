@@ -3,8 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use moonrail_wire::rail::{
-    ANSWER_LEN, Answer, CANCEL, FEATURES, HELLO_LEN, Head, Hello, MAX_RANGES, REQUEST_LEN, RailError, Request, WELCOME_LEN,
-    Welcome,
+    ANSWER_LEN, Answer, CANCEL, FEATURES, HELLO_LEN, Head, Hello, MAX_RANGES, REQUEST_LEN, RailError,
+    Request, WELCOME_LEN, Welcome,
 };
 
 fuzz_target!(|input: &[u8]| {
