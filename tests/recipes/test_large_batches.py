@@ -13,6 +13,8 @@ from .fixtures import Pair
 from .nodes import Node, Nodes, Outcome, Region
 from .support import READS, WRITES, failed, shuffled, steps
 
+MIB = 1 << 20
+
 SHAPES = [(2_049, 64), (2_500, 4_096), (10_000, 256), (60_000, 512), (2_000, 32_768)]
 
 
@@ -210,3 +212,14 @@ def test_small_writes_stay_healthy_after_a_large_batch(pair: Pair) -> None:
     assert max(result.seconds for result in results[1:]) < 0.5
     assert remote.digest(0, count * size) == local.digest(0, count * size)
     assert pair.initiator.call("send_probe", pair.target.name).value == 0
+
+
+@pytest.mark.parametrize("form", ["batch_transfer_sync_write", "batch_transfer_sync_read"])
+def test_more_than_four_gigabytes_in_one_call(pair: Pair, form: str) -> None:
+    """No count of bytes has 32 bits, and no connection ends with them."""
+    node, target = pair.initiator, pair.target
+    size, count = 64 * MIB, 68
+    local, remote = node.registered(size, seed=1), target.registered(size, seed=2)
+    lists = steps(local.base, 0, count), steps(remote.base, 0, count), steps(size, 0, count)
+    assert node.call(form, target.name, *lists, limit=60).ok
+    assert remote.digest() == local.digest()

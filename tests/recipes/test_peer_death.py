@@ -111,7 +111,7 @@ def test_a_restarted_peer_has_new_addresses(nodes: Nodes) -> None:
     assert after.digest() == local.digest()
 
 
-@pytest.mark.parametrize("form", ["transfer_sync_write", "batch_transfer_sync_read", "transfer_submit_write"])
+@pytest.mark.parametrize("form", FORMS)
 def test_a_peer_restarted_under_the_same_name(nodes: Nodes, form: str) -> None:
     """Noticed by itself: the first call after it is back works, with no other call between."""
     initiator = nodes.start()
@@ -131,7 +131,8 @@ def test_a_peer_restarted_under_the_same_name(nodes: Nodes, form: str) -> None:
         target.kill()
 
 
-def test_regions_of_a_restarted_peer_are_not_assumed(nodes: Nodes) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_regions_of_a_restarted_peer_are_not_assumed(nodes: Nodes, form: str) -> None:
     initiator = nodes.start()
     address = f"127.0.0.1:{free_port()}"
     local = initiator.registered(MIB, seed=1)
@@ -140,7 +141,7 @@ def test_regions_of_a_restarted_peer_are_not_assumed(nodes: Nodes) -> None:
     assert transfer(initiator, "transfer_sync_write", address, local.base, remote.base, MIB).ok
     old.kill()
     nodes.start(address)
-    failed(initiator, transfer(initiator, "transfer_sync_write", address, local.base, remote.base, 4096), address)
+    failed(initiator, transfer(initiator, form, address, local.base, remote.base, 4096), address)
 
 
 def test_a_peer_that_was_down_and_comes(nodes: Nodes) -> None:

@@ -10,7 +10,7 @@ import pytest
 from .fixtures import Pair
 from .nodes import Node, Nodes
 from .sockets import free_port
-from .support import failed, transfer
+from .support import FORMS, failed, transfer
 
 MIB = 1 << 20
 
@@ -140,15 +140,33 @@ def test_managed_buffers_do_not_leak(pair: Pair) -> None:
     flat(node, before)
 
 
-@pytest.mark.parametrize("method", ["transfer_sync_write", "transfer_sync_read"])
+@pytest.mark.parametrize("method", [form for form in FORMS if "sync_" in form and "async" not in form])
 def test_ten_thousand_refusals(pair: Pair, method: str) -> None:
     node, target = pair.initiator, pair.target
     local, remote = node.registered(4096, seed=1), target.registered(4096)
-    call = {"method": method, "args": [target.name, local.base, remote.base + 1, 4096]}
+    lists = [local.base, remote.base + 1, 4096]
+    arguments = [[part] for part in lists] if method.startswith("batch") else lists
+    call = {"method": method, "args": [target.name, *arguments]}
     node.ask("repeat", steps=[call], times=500)
     before, target_before = settled(node), settled(target)
     answer = node.ask("repeat", wait=60, steps=[call], times=10_000)
     assert answer["values"] == [{"-1": 10_000}]
+    flat(node, before)
+    flat(target, target_before)
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if "async" in form or "submit" in form])
+def test_failed_batches_in_the_background_leave_nothing(pair: Pair, form: str) -> None:
+    node, target = pair.initiator, pair.target
+    local, remote = node.registered(4096, seed=1), target.registered(4096)
+
+    def many(times: int) -> None:
+        for _ in range(times):
+            assert transfer(node, form, target.name, local.base, remote.base + 1, 4096).value < 0
+
+    many(100)
+    before, target_before = settled(node), settled(target)
+    many(500)
     flat(node, before)
     flat(target, target_before)
 

@@ -78,12 +78,19 @@ def test_a_mute_peer(nodes: Nodes, answer: Callable[[socket.socket], None]) -> N
     with listener(answer) as peer:
         arguments = (peer, local.base, local.base, KIB)
         tokens = [node.start(form, *arguments) for form in ("transfer_sync_write", "transfer_sync_read")]
-        tokens.append(node.start("send_probe", peer))
+        lists = (peer, [local.base], [local.base], [KIB])
+        tokens += [node.start(form, *lists) for form in ("batch_transfer_sync_write", "batch_transfer_sync_read")]
+        tokens += [node.start(method, peer) for method in ("send_probe", "get_first_buffer_address")]
+        submitted = [node.call(f"batch_transfer_async_{way}", *lists).value for way in ("write", "read")]
+        submitted.append(node.call("transfer_submit_write", *arguments).value)
         assert transfer(node, "transfer_sync_write", target.name, local.base, remote.base, MIB).seconds < 1
         outcomes = [node.finish(token, 10) for token in tokens]
+        assert outcomes.pop().value == 0, "no address"
         for outcome in outcomes:
             assert outcome.raised is None and isinstance(outcome.value, int) and outcome.value < 0
             assert outcome.seconds < 6
+        assert all(submitted), "what is silent is found out in the background"
+        assert all(node.ask("poll", id=batch, limit=6)["value"] < 0 for batch in submitted)
     assert transfer(node, "transfer_sync_write", target.name, local.base, remote.base, MIB).ok
 
 
@@ -150,14 +157,16 @@ def test_nothing_lands_after_the_failure_of_a_write(nodes: Nodes, form: str, siz
         assert remote.digest() == local.digest()
 
 
-def test_nothing_lands_after_the_failure_of_a_read(nodes: Nodes) -> None:
+@pytest.mark.parametrize("form", ["transfer_sync_read", "batch_transfer_sync_read"])
+def test_nothing_lands_after_the_failure_of_a_read(nodes: Nodes, form: str) -> None:
     node = nodes.start(env={"MC_TCP_PROGRESS_TIMEOUT_SEC": "1"})
     target = nodes.start(env=OVER_TCP)
     size = 32 * MIB
     local, remote = node.registered(size, seed=1), target.registered(size, seed=2)
     assert transfer(node, "transfer_sync_write", target.name, local.base, remote.base, 64).ok
     remote.fill(3)
-    token = node.start("transfer_sync_read", target.name, local.base, remote.base, size)
+    lists = (local.base, remote.base, size)
+    token = node.start(form, target.name, *([[part] for part in lists] if form.startswith("batch") else lists))
     time.sleep(0.002)
     with stopped(target):
         outcome = node.finish(token, 6)
@@ -167,7 +176,15 @@ def test_nothing_lands_after_the_failure_of_a_read(nodes: Nodes) -> None:
         assert local.digest() == hashlib.sha256(pattern(5, size)).hexdigest()
 
 
-@pytest.mark.parametrize("form", ["batch_transfer_sync_write", "batch_transfer_sync_read"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "batch_transfer_sync_write",
+        "batch_transfer_sync_read",
+        "batch_transfer_async_write",
+        "batch_transfer_async_read",
+    ],
+)
 def test_python_threads_run_while_a_stopped_peer_is_waited_for(nodes: Nodes, form: str) -> None:
     node = nodes.start(env={"MC_TCP_PROGRESS_TIMEOUT_SEC": "1"})
     target = nodes.start(env=OVER_TCP)
@@ -177,7 +194,11 @@ def test_python_threads_run_while_a_stopped_peer_is_waited_for(nodes: Nodes, for
     assert transfer(node, "transfer_sync_write", peer, local.base, remote.base, 64).ok
     with stopped(target):
         lists = [steps(local.base, 0, 4), steps(remote.base, 0, 4), steps(size, 0, 4)]
-        answer = node.ask("count_during", method=form, args=[peer, *lists])
+        if "async" in form:
+            batch = node.call(form, peer, *lists).value
+            answer = node.ask("count_during", method="get_batch_transfer_status", args=[[batch]])
+        else:
+            answer = node.ask("count_during", method=form, args=[peer, *lists])
     assert answer["value"] < 0 and answer["seconds"] < 4
     # With the interpreter held it would stand still; how fast it runs is the machine's.
     assert answer["busy_rate"] > 0.1 * answer["idle_rate"], answer

@@ -15,6 +15,7 @@ mod generate;
 mod instructions;
 mod interop;
 mod process;
+mod screenshots;
 mod system;
 mod test;
 mod venv;
@@ -101,6 +102,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Take the pictures of docs/status-page.md anew
+    Screenshots,
     /// Run Moonrail against genuine Mooncake releases, both ways (tests/interop/run.py)
     Interop {
         /// A release to test, for example 0.3.13.post1; may be repeated (default: those run.py lists)
@@ -129,6 +132,7 @@ fn main() -> ExitCode {
         Command::Soak { args } => faults::run(&workspace, "soak", &args),
         Command::Hostile { args } => faults::run(&workspace, "hostile", &args),
         Command::Generate { check } => generate::run(&workspace, check),
+        Command::Screenshots => screenshots::run(&workspace),
         Command::Interop { release, args } => interop::run(&workspace, &release, &args),
     };
     match result {

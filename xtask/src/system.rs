@@ -9,6 +9,9 @@ use std::process::Command;
 const GENUINE_LIBRARIES: [(&str, &str); 3] =
     [("libibverbs.so.1", "libibverbs1"), ("libnuma.so.1", "libnuma1"), ("libcurl.so.4", "libcurl4")];
 
+/// What Chromium is called, by distribution.
+const CHROMIUM: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+
 /// Why something that the system lacks is not there now.
 pub(crate) enum Missing {
     /// Only the machine's owner can install it; the text says how.
@@ -37,6 +40,14 @@ pub(crate) fn genuine_libraries(workspace: &Workspace) -> Result<(), Missing> {
         return Ok(());
     }
     Err(Missing::Failed(format!("{} installed, and python3 still cannot load the library", absent.join(" "))))
+}
+
+/// Makes a Chromium for the tests of the pages. Theirs is the list of names.
+pub(crate) fn chromium(workspace: &Workspace) -> Result<(), Missing> {
+    if CHROMIUM.iter().any(|name| process::is_installed(name)) {
+        return Ok(());
+    }
+    apt_install(workspace, &["chromium"], "the pages are tested in it")
 }
 
 /// Installs Debian packages.

@@ -24,6 +24,9 @@ pub enum Denied {
     /// Found by an initiator: the peer's own proof is wrong.
     #[error("the peer did not prove the shared key: it is not the engine that is meant")]
     Impostor,
+    /// Found by an initiator: the peer speaks nothing but TLS, and was called in clear.
+    #[error("the peer speaks nothing but TLS, and this engine called it in clear")]
+    TlsRequired,
     /// Another run of the target is meant.
     #[error("the peer is another process than the one that is meant")]
     Epoch,

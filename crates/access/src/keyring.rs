@@ -1,11 +1,9 @@
 //! Where keys come from, and the look at their file before each use.
 //!
-//! Owns the file's format and the demands on its permissions. It must not know what keys are used for.
+//! Owns the file's format. It must not know what keys are used for.
 
 use std::fmt;
-use std::fs::{File, Metadata};
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +11,7 @@ use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
 use crate::error::KeyError;
+use crate::files::{self, FileFault, Readers, Stamp};
 use crate::key::{Key, Keys, MOST};
 
 /// Most keys in one file.
@@ -64,16 +63,6 @@ struct State {
     seen: Option<Stamp>,
     /// That the file is gone or cannot be looked at was told.
     told: bool,
-}
-
-/// Changes whenever the file is written, replaced, or its mode changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    len: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
 }
 
 impl Keyring {
@@ -134,15 +123,8 @@ fn reload(path: &Path, looked_at: Stamp, state: &mut State) {
 }
 
 fn read(path: &Path) -> Result<(Keys, Stamp), KeyError> {
+    let (file, stamp) = files::open(path, Readers::Owner).map_err(|fault| faulty(path, fault))?;
     let failed = |error| KeyError::Read { path: path.to_owned(), error };
-    // A pipe would keep the opening waiting.
-    if !std::fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(KeyError::NotAFile(path.to_owned()));
-    }
-    let file = File::open(path).map_err(failed)?;
-    // Of what was opened, whatever the path names by now.
-    let meta = file.metadata().map_err(failed)?;
-    judge(path, &meta)?;
     let mut bytes = Zeroizing::new(Vec::with_capacity(LONGEST as usize + 1));
     file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > LONGEST {
@@ -161,34 +143,15 @@ fn read(path: &Path) -> Result<(Keys, Stamp), KeyError> {
         return Err(KeyError::TooMany(path.to_owned()));
     }
     let keys = Keys::new(keys).ok_or_else(|| KeyError::Empty(path.to_owned()))?;
-    Ok((keys, Stamp::of(&meta)))
+    Ok((keys, stamp))
 }
 
-/// Who may read and change the file.
-fn judge(path: &Path, meta: &Metadata) -> Result<(), KeyError> {
-    if !meta.is_file() {
-        return Err(KeyError::NotAFile(path.to_owned()));
-    }
-    let mode = meta.mode() & 0o7777;
-    if mode & 0o027 != 0 {
-        return Err(KeyError::Permissions { path: path.to_owned(), mode });
-    }
-    // The owner of this process's own directory in /proc is the effective user.
-    let own = std::fs::metadata("/proc/self").map(|own| own.uid()).ok();
-    if meta.uid() != 0 && own.is_some_and(|own| own != meta.uid()) {
-        return Err(KeyError::Owner { path: path.to_owned(), owner: meta.uid() });
-    }
-    Ok(())
-}
-
-impl Stamp {
-    fn of(meta: &Metadata) -> Self {
-        Self {
-            device: meta.dev(),
-            inode: meta.ino(),
-            len: meta.size(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
-        }
+fn faulty(path: &Path, fault: FileFault) -> KeyError {
+    let path = path.to_owned();
+    match fault {
+        FileFault::Read(error) => KeyError::Read { path, error },
+        FileFault::NotAFile => KeyError::NotAFile(path),
+        FileFault::Permissions(mode) => KeyError::Permissions { path, mode },
+        FileFault::Owner(owner) => KeyError::Owner { path, owner },
     }
 }

@@ -21,6 +21,9 @@ pub const DOUBLE_LEN: usize = 2 * BLOCK_LEN;
 
 const LABEL: &[u8] = b"moonrail prove v1";
 
+/// What ties an exchange to the TLS connection that it runs in: 32 bytes that only its two ends can know. `None` in clear.
+pub type Binding = Option<[u8; 32]>;
+
 /// A nonce from the kernel.
 ///
 /// # Errors
@@ -35,9 +38,12 @@ pub fn nonce() -> io::Result<[u8; NONCE_LEN]> {
 struct Shared([u8; 32]);
 
 impl Shared {
-    fn derive(key: &Key, hello: &[u8; HELLO_LEN], challenge: &[u8; DOUBLE_LEN]) -> Self {
+    fn derive(key: &Key, hello: &[u8; HELLO_LEN], challenge: &[u8; DOUBLE_LEN], binding: Binding) -> Self {
         let mut hasher = key.hasher();
         hasher.update(LABEL).update(hello).update(challenge);
+        if let Some(binding) = &binding {
+            hasher.update(binding);
+        }
         let shared = Self(*hasher.finalize().as_bytes());
         hasher.zeroize();
         shared
@@ -88,6 +94,7 @@ pub struct Initiator {
     verdict: [u8; BLOCK_LEN],
     place: Place,
     shared: Option<Shared>,
+    binding: Binding,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -115,7 +122,14 @@ impl Initiator {
             verdict: [0; BLOCK_LEN],
             place: Place::Welcome,
             shared: None,
+            binding: None,
         }
+    }
+
+    /// The same initiator, tied to the TLS connection that it runs in.
+    #[must_use]
+    pub fn bound(self, binding: Binding) -> Self {
+        Self { binding, ..self }
     }
 
     /// The first bytes of the connection.
@@ -151,7 +165,7 @@ impl Initiator {
             }
             Place::Nonce => {
                 self.challenge[BLOCK_LEN..].copy_from_slice(block);
-                let shared = Shared::derive(&self.key, &self.hello, &self.challenge);
+                let shared = Shared::derive(&self.key, &self.hello, &self.challenge, self.binding);
                 let proof = *shared.initiators_proof().as_bytes();
                 self.shared = Some(shared);
                 self.place = Place::Verdict;
@@ -194,6 +208,7 @@ fn refusal(status: WelcomeStatus) -> Denied {
         WelcomeStatus::NotAdmitted => Denied::KeyRefused,
         // We brought one: whoever says so did not look.
         WelcomeStatus::KeyRequired => Denied::NotAsked,
+        WelcomeStatus::TlsRequired => Denied::TlsRequired,
         WelcomeStatus::Open | WelcomeStatus::Prove | WelcomeStatus::Other(_) => Denied::Malformed,
     }
 }
@@ -209,6 +224,8 @@ pub struct Offer {
     pub features: u32,
     /// Largest payload of one frame, in bytes; 0 on the handshake port.
     pub max_payload: u64,
+    /// The TLS connection that the hello came over.
+    pub binding: Binding,
 }
 
 impl Offer {
@@ -267,7 +284,7 @@ impl Target {
         let mut bytes = [0; DOUBLE_LEN];
         bytes[..BLOCK_LEN].copy_from_slice(&offer.welcome(WelcomeStatus::Prove, features));
         bytes[BLOCK_LEN..].copy_from_slice(&nonce);
-        let shared = Shared::derive(key, hello, &bytes);
+        let shared = Shared::derive(key, hello, &bytes, offer.binding);
         Ok(Challenge { features, bytes, target: Self { offer, features, shared } })
     }
 

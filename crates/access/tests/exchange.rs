@@ -7,7 +7,8 @@ use moonrail_wire::auth::{FEATURE_KEY, Port};
 use moonrail_wire::rail::{Hello, VERSION, Welcome, WelcomeStatus};
 use proptest::prelude::*;
 
-const OFFER: Offer = Offer { port: Port::Data, epoch: 42, features: 0b0101, max_payload: 64 << 20 };
+const OFFER: Offer =
+    Offer { port: Port::Data, epoch: 42, features: 0b0101, max_payload: 64 << 20, binding: None };
 
 fn key(material: &str) -> Key {
     Key::new(material.as_bytes()).unwrap()
@@ -252,5 +253,23 @@ proptest! {
             }
             prop_assert!(!matches!(initiator.take(&block), Ok(Step::Done(_))));
         }
+    }
+}
+
+#[test]
+fn a_proof_is_good_for_the_tls_connection_that_it_was_made_in() {
+    let run = |ours, theirs| {
+        let keys = keys(SECRET);
+        let mut initiator = Initiator::new(Port::Data, &keys, OFFER.epoch, 0, nonce().unwrap()).bound(ours);
+        let offer = Offer { binding: theirs, ..OFFER };
+        let challenge = Target::challenge(offer, &keys, initiator.hello(), nonce().unwrap()).unwrap();
+        let (welcome, targets_nonce) = halves(&challenge.bytes);
+        initiator.take(&welcome).unwrap();
+        let Step::Send(proof) = initiator.take(&targets_nonce).unwrap() else { panic!() };
+        challenge.target.judge(&proof).map(drop).map_err(|(why, _)| why)
+    };
+    assert_eq!(run(Some([1; 32]), Some([1; 32])), Ok(()));
+    for (ours, theirs) in [(Some([1; 32]), Some([2; 32])), (Some([1; 32]), None), (None, Some([1; 32]))] {
+        assert_eq!(run(ours, theirs), Err(Denied::WrongProof));
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use moonrail::{Allow, Config, Engine, KeySource};
+use moonrail::{Allow, Config, Engine, KeySource, TlsSource};
 
 use crate::failure::Failure;
 
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 pub(crate) const P2P: &str = "P2PHANDSHAKE";
 
 /// What every command that talks to peers takes.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Metadata {
     /// How peers are found: P2PHANDSHAKE (peers are named host:port), or http://host:port/metadata (peers are named
     /// as they please)
@@ -22,12 +22,44 @@ pub(crate) struct Metadata {
     /// File with the shared key that peers have to prove, and are proven; without it MOONRAIL_KEY_FILE
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
-    /// What is allowed without the key: mooncake (peers that know none), same-host (copies that only the kernel checks)
+    /// Certificate of this engine in PEM, for TLS; without it MOONRAIL_TLS_CERT
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Private key of the certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Certificates of the authorities that peers' certificates must come from; may be given more than once
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_ca: Vec<PathBuf>,
+    /// File with the SHA-256 of the public keys that peers may have
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_pins: Option<PathBuf>,
+    /// Name to expect in every peer's certificate, instead of its host
+    #[arg(long, value_name = "NAME", requires = "tls_cert")]
+    pub(crate) tls_name: Option<String>,
+    /// What is allowed without key and TLS: mooncake (peers that know neither), same-host (copies that only the kernel checks),
+    /// clear (peers without TLS), anonymous (callers without certificate)
     #[arg(long, value_name = "NAMES")]
     pub(crate) allow: Option<Allow>,
 }
 
 impl Metadata {
+    /// Peers are named `host:port`; all else comes from the environment.
+    pub(crate) fn p2p() -> Self {
+        Self { metadata_server: P2P.to_owned(), ..Self::default() }
+    }
+
+    /// TLS as the flags say it.
+    fn tls(&self) -> Option<TlsSource> {
+        Some(TlsSource {
+            cert: self.tls_cert.clone()?,
+            key: self.tls_key.clone()?,
+            ca: self.tls_ca.clone(),
+            pins: self.tls_pins.clone(),
+            name: self.tls_name.clone(),
+        })
+    }
+
     pub(crate) fn is_p2p(&self) -> bool {
         self.metadata_server.eq_ignore_ascii_case(P2P)
     }
@@ -41,6 +73,7 @@ pub(crate) fn config(name: String, metadata: &Metadata) -> Result<Config, Failur
     if let Some(path) = &metadata.key_file {
         config.key = Some(KeySource::File(path.clone()));
     }
+    config.tls = metadata.tls().or(config.tls);
     config.allow = metadata.allow.unwrap_or(config.allow);
     Ok(config)
 }

@@ -92,6 +92,7 @@ fn fix(code: Code) -> Option<&'static str> {
         Code::NameResolution => "check the host name",
         Code::BadPeerName => "give host:port, or with --metadata-server the segment's name",
         Code::KeyRequired => "give --key-file",
+        Code::TlsRequired => "give --tls-cert, --tls-key and --tls-ca",
         Code::KeyRefused => "compare the key files of both sides",
         Code::PeerUnproven => "give the peer the key, or --allow mooncake",
         Code::NameTaken => "give another --name, or stop the engine that has it",

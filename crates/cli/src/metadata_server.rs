@@ -34,7 +34,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     } else {
         out.line(format_args!("metadata server {url}"))?;
         out.line(format_args!("listening on {}; stop with Ctrl-C", server.local_addr()))?;
-        out.line(format_args!("error reference {}errors", url.trim_end_matches("metadata")))?;
+        let root = url.trim_end_matches("metadata");
+        out.line(format_args!("status page {root}"))?;
+        out.line(format_args!("error reference {root}errors"))?;
     }
     stop.wait();
     server.stop();

@@ -26,11 +26,11 @@ pub struct Side {
 }
 
 impl Side {
-    fn address(&self) -> Option<IpAddr> {
+    pub(crate) fn address(&self) -> Option<IpAddr> {
         self.data_host.parse().ok()
     }
 
-    fn is_loopback(&self) -> bool {
+    pub(crate) fn is_loopback(&self) -> bool {
         self.data_host == "localhost" || self.address().is_some_and(|ip| ip.is_loopback())
     }
 }

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use moonrail_access::{Allow, KeySource};
+use moonrail_access::{Allow, KeySource, TlsSource};
 
 /// Time limits of an engine; each can be overridden per call where a call takes a timeout.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +116,12 @@ pub struct Config {
     /// The shared key that peers have to prove, and are proven (docs/security.md). Default none: whoever reaches the
     /// ports is served.
     pub key: Option<KeySource>,
-    /// What is allowed without the key. Default nothing; without a key it has no effect.
+    /// Certificate, key and trust for TLS on both ports (docs/security.md). Default none: bytes travel in clear.
+    pub tls: Option<TlsSource>,
+    /// Ask peers for checksums over all that travels to and from them over TCP; found wrong, nothing of it is stored, and the
+    /// transfer fails. With TLS, and by the same-host path, it has no effect. Default false.
+    pub checksum: bool,
+    /// What is allowed without the key and TLS. Default nothing; without either it has no effect.
     pub allow: Allow,
     /// Keep figures, and tell them over HTTP at `HOST:PORT` (port 0: any; a port alone: on 127.0.0.1):
     /// docs/observability.md. Default none: nothing is counted and no such port is open.
@@ -152,6 +157,8 @@ impl Config {
             lanes_per_peer: 4,
             cluster_id: None,
             key: None,
+            tls: None,
+            checksum: false,
             allow: Allow::default(),
             metrics: None,
             v1_clients: V1Clients::default(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use moonrail_access::{AccessControl, TokenIssuer, Wallet};
+use moonrail_access::{AccessControl, Tls, TokenIssuer, Wallet};
 use moonrail_memory::{ManagedBuffers, RegionTable};
 use moonrail_metadata::{
     Directory, FiguresServer, HandshakeClient, HandshakeServer, HandshakeTimeouts, Limits,
@@ -16,7 +16,7 @@ use moonrail_sys::process::{self, ForkGuard};
 use moonrail_tcp::{ServerOptions, TcpPath, TcpServer};
 use moonrail_transport::{Code, Error, Stage};
 use moonrail_wire::RpcMeta;
-use moonrail_wire::auth::FEATURE_KEY;
+use moonrail_wire::auth::{FEATURE_KEY, FEATURE_TLS};
 use moonrail_wire::rail;
 use parking_lot::Mutex;
 use tracing::{debug, info, warn};
@@ -50,6 +50,7 @@ struct Owner(Arc<Inner>);
 pub(crate) struct Inner {
     pub config: Config,
     pub access: Option<Arc<AccessControl>>,
+    pub tls: Option<Arc<Tls>>,
     pub issuer: Arc<TokenIssuer>,
     pub wallet: Arc<Wallet>,
     pub own: Arc<OwnDescriptor>,
@@ -87,17 +88,18 @@ impl Engine {
     ///
     /// # Errors
     /// [`Code::UnknownProtocol`], [`Code::NameResolution`], [`Code::ListenFailed`], [`Code::NameTaken`],
-    /// [`Code::Metadata`], [`Code::ResourceLimit`], [`Code::InvalidArgument`] for a key that cannot be used; nothing is
-    /// left behind then.
+    /// [`Code::Metadata`], [`Code::ResourceLimit`], [`Code::InvalidArgument`] for a key or certificate that cannot be used;
+    /// nothing is left behind then.
     pub fn start(config: Config) -> Result<Self, Error> {
         let fallbacks = check_protocol(&config)?;
-        let access = open_access(&config)?;
+        let guards = Guards::open(&config)?;
         // A cluster has many peers; what the process may not raise is found when descriptors run out.
         let _ = process::raise_nofile_limit();
         let timeouts =
             HandshakeTimeouts { connect: config.timeouts.connect, reply: config.timeouts.handshake };
         let client = HandshakeClient {
-            access: access.clone(),
+            access: guards.access.clone(),
+            tls: guards.tls.clone(),
             ..HandshakeClient::new(timeouts, config.handshake_max_len)
         };
         let directory =
@@ -107,7 +109,7 @@ impl Engine {
             if directory.is_p2p() { listen::open_p2p(&config)? } else { listen::open_named(&config)? };
         let figures = listen::open_metrics(&config)?;
         let (listener, url) = figures.unzip();
-        let inner = Arc::new(build(config, access, directory, client, ports, fallbacks, url)?);
+        let inner = Arc::new(build(config, guards, directory, client, ports, fallbacks, url)?);
         let engine = Self { inner: Arc::new(Owner(Arc::clone(&inner))) };
         inner.tell_figures(listener)?;
         inner.announce()?;
@@ -268,7 +270,7 @@ impl Inner {
 
 fn build(
     mut config: Config,
-    access: Option<Arc<AccessControl>>,
+    Guards { access, tls }: Guards,
     directory: Box<dyn Directory>,
     client: HandshakeClient,
     ports: Ports,
@@ -281,13 +283,14 @@ fn build(
     let data_port = data_listener.local_addr().map_err(cannot("cannot read the data port"))?.port();
     let regions = Arc::new(RegionTable::new());
     let epoch = new_epoch();
-    // Who may copy on the same host is checked by the kernel, which does not know the key.
-    config.paths.shm &= access.as_ref().is_none_or(|access| access.allow().same_host);
+    // Who may copy on the same host is checked by the kernel, which knows neither key nor certificates.
+    config.paths.shm &= config.allow.same_host || (access.is_none() && tls.is_none());
     let shm = start_shm(&config, &regions, epoch, &mut fallbacks);
     let contact = shm.as_ref().map(|shm| shm.contact().to_string());
     let spans = Spans::open(&config, &name)?;
-    let features = rail::FEATURES & if spans.is_some() { !0 } else { !rail::TRACE };
-    let features = features | if access.is_some() { FEATURE_KEY } else { 0 };
+    let known = rail::FEATURES & if spans.is_some() { !0 } else { !rail::TRACE };
+    let key = if access.is_some() { FEATURE_KEY } else { 0 };
+    let features = known | key | if tls.is_some() { FEATURE_TLS } else { 0 };
     let own = OwnDescriptor::new(name, (host, data_port), epoch, features, contact, Arc::clone(&regions));
     let metrics = metrics_url.is_some().then(|| Metrics::new(&own.name)).transpose();
     let metrics = metrics.expect("invariant: the names of the figures are valid").map(Arc::new);
@@ -308,13 +311,15 @@ fn build(
         serve_v1_writes: config.v1_clients == V1Clients::Serve,
         epoch: own.epoch,
         access: access.clone(),
+        tls: tls.clone(),
         tokens: Some(Arc::clone(&issuer)),
         traces: spans.as_ref().map(Spans::sink),
         ..ServerOptions::default()
     };
     let data = TcpServer::start(data_listener, Arc::clone(&regions), options)
         .map_err(cannot("cannot serve the data port"))?;
-    let handshake = HandshakeServer::guarded(handshake_listener, Arc::new(handler), limits, access.clone())
+    let (listener, handler) = (handshake_listener, Arc::new(handler));
+    let handshake = HandshakeServer::sealed(listener, handler, limits, access.clone(), tls.clone())
         .map_err(cannot("cannot serve the handshake port"))?;
     Ok(Inner {
         own,
@@ -327,7 +332,11 @@ fn build(
         fetches: Fetches::default(),
         routes: Routes::new(
             config.paths.shm.then(ShmPath::new),
-            TcpPath::new(config.lanes_per_peer).guarded(access.clone()).with_wallet(Arc::clone(&wallet)),
+            TcpPath::new(config.lanes_per_peer)
+                .guarded(access.clone())
+                .sealed(tls.clone())
+                .checking(config.checksum)
+                .with_wallet(Arc::clone(&wallet)),
             events.clone(),
         ),
         events,
@@ -342,6 +351,7 @@ fn build(
         closed: AtomicBool::new(false),
         fork_guard: ForkGuard::new(),
         access,
+        tls,
         issuer,
         wallet,
         config,
@@ -370,11 +380,21 @@ fn start_shm(
     }
 }
 
-fn open_access(config: &Config) -> Result<Option<Arc<AccessControl>>, Error> {
-    let Some(source) = &config.key else { return Ok(None) };
-    let access = AccessControl::open(source.clone(), config.allow)
-        .map_err(|error| errors::initialize(Code::InvalidArgument, error.to_string()))?;
-    Ok(Some(Arc::new(access)))
+/// What keeps strangers out, where it was asked for.
+struct Guards {
+    access: Option<Arc<AccessControl>>,
+    tls: Option<Arc<Tls>>,
+}
+
+impl Guards {
+    fn open(config: &Config) -> Result<Self, Error> {
+        let wrong = |text: String| errors::initialize(Code::InvalidArgument, text);
+        let access = config.key.clone().map(|source| AccessControl::open(source, config.allow)).transpose();
+        let access = access.map_err(|error| wrong(error.to_string()))?;
+        let tls = config.tls.clone().map(|source| Tls::open(source, config.allow)).transpose();
+        let tls = tls.map_err(|error| wrong(error.to_string()))?;
+        Ok(Self { access: access.map(Arc::new), tls: tls.map(Arc::new) })
+    }
 }
 
 fn check_protocol(config: &Config) -> Result<Vec<String>, Error> {

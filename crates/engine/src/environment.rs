@@ -5,10 +5,11 @@
 
 use std::env;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use moonrail_access::{KeySource, UnknownName};
+use moonrail_access::{KeySource, TlsSource, UnknownName};
 use moonrail_transport::{Code, Error, Retry, Stage};
 
 use crate::config::{BadPaths, Config, V1Clients};
@@ -62,8 +63,14 @@ impl Config {
         if let Some(wanted) = flag("MOONRAIL_HUGE_PAGES")? {
             self.huge_pages = wanted;
         }
+        if let Some(wanted) = flag("MOONRAIL_CHECKSUM")? {
+            self.checksum = wanted;
+        }
         if let Some(key) = key()? {
             self.key = Some(key);
+        }
+        if let Some(tls) = tls()? {
+            self.tls = Some(tls);
         }
         if let Some(names) = text("MOONRAIL_ALLOW") {
             self.allow = names.parse().map_err(|error: UnknownName| {
@@ -98,6 +105,24 @@ fn key() -> Result<Option<KeySource>, Error> {
             Ok(Some(KeySource::text("MOONRAIL_KEY", key)))
         }
         (None, _) => Ok(None),
+    }
+}
+
+/// All of it or nothing: a certificate that is there and not used would be found in production.
+fn tls() -> Result<Option<TlsSource>, Error> {
+    let path = |name| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let ca = env::var_os("MOONRAIL_TLS_CA").filter(|paths| !paths.is_empty());
+    let ca: Vec<PathBuf> = ca.map(|paths| env::split_paths(&paths).collect()).unwrap_or_default();
+    let (cert, key, pins) = (path("MOONRAIL_TLS_CERT"), path("MOONRAIL_TLS_KEY"), path("MOONRAIL_TLS_PINS"));
+    let name = text("MOONRAIL_TLS_NAME");
+    match (cert, key) {
+        (Some(cert), Some(key)) => Ok(Some(TlsSource { cert, key, ca, pins, name })),
+        (None, None) if ca.is_empty() && pins.is_none() && name.is_none() => Ok(None),
+        _ => Err(invalid(
+            "TLS takes both MOONRAIL_TLS_CERT and MOONRAIL_TLS_KEY, beside MOONRAIL_TLS_CA, MOONRAIL_TLS_PINS and \
+             MOONRAIL_TLS_NAME"
+                .to_owned(),
+        )),
     }
 }
 

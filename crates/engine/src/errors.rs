@@ -2,7 +2,7 @@
 
 use std::io;
 
-use moonrail_access::Denied;
+use moonrail_access::{Denied, TlsDenied};
 use moonrail_memory::{HoldError, RegionSpan, RegisterError, UnregisterError};
 use moonrail_metadata::{MetadataError, MetadataErrorKind};
 use moonrail_transport::{Code, Error, Retry, Stage};
@@ -73,6 +73,13 @@ pub(crate) fn metadata(stage: Stage, peer: &str, error: &MetadataError) -> Error
         Kind::Denied(Denied::KeyRequired) => (Code::KeyRequired, Retry::AfterFix),
         Kind::Denied(Denied::NotAsked | Denied::Impostor) => (Code::PeerUnproven, Retry::AfterFix),
         Kind::Denied(Denied::Malformed | Denied::Version) => (Code::ProtocolError, Retry::AfterFix),
+        Kind::Denied(Denied::TlsRequired) | Kind::Tls(TlsDenied::Required) => {
+            (Code::TlsRequired, Retry::AfterFix)
+        }
+        Kind::Tls(TlsDenied::Untrusted) => (Code::TlsUntrusted, Retry::AfterFix),
+        Kind::Tls(TlsDenied::Refused) => (Code::TlsRefused, Retry::AfterFix),
+        Kind::Tls(TlsDenied::NotOffered) => (Code::TlsNotOffered, Retry::AfterFix),
+        Kind::Tls(TlsDenied::Broken) => (Code::ProtocolError, Retry::AfterFix),
         Kind::Denied(_) => (Code::KeyRefused, Retry::AfterFix),
         Kind::TooLarge => (Code::InvalidArgument, Retry::AfterFix),
         Kind::NotFound => (Code::BadPeerName, Retry::Safe),

@@ -97,6 +97,7 @@ impl Inner {
         let speaks = Speaks {
             force_v1: self.config.force_v1,
             access: self.access.as_ref().map(|access| access.allow()),
+            tls: self.tls.as_deref(),
         };
         let mut view = View::new(name, located, began, generation, speaks)?;
         view.near = self.routes.near(&mut view.target);
@@ -110,6 +111,7 @@ impl Inner {
         }
         if let Some(before) = before
             && (before.target.addresses != view.target.addresses
+                || before.target.tls != view.target.tls
                 || before.target.same_host != view.target.same_host)
         {
             self.routes.forget(&before.target);

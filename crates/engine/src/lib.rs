@@ -55,7 +55,7 @@ pub use completion::Completion;
 pub use config::{BadPaths, Config, Paths, Timeouts, V1Clients};
 pub use engine::Engine;
 pub use events::{Event, Subscriber};
-pub use moonrail_access::{Allow, KeySource, Rights, UnknownName};
+pub use moonrail_access::{Allow, KeySource, Rights, TlsSource, UnknownName};
 /// What releases can do, and what pairs of them come to.
 pub use moonrail_compat as compat;
 pub use moonrail_memory::{Access, HugePages, MemoryRange, RangeError, RegionOptions};

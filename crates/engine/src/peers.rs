@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use foldhash::HashMap;
-use moonrail_access::Allow;
+use moonrail_access::{Allow, Tls};
 use moonrail_compat::Seen;
 use moonrail_metadata::Located;
 use moonrail_shm::ShmPeer;
 use moonrail_transport::{Code, Dialect, Entry, Error, Retry, Stage, Target};
 use moonrail_wire::address::HostPort;
-use moonrail_wire::auth::FEATURE_KEY;
+use moonrail_wire::auth::{FEATURE_KEY, FEATURE_TLS};
 use moonrail_wire::data::DataVersion;
 use moonrail_wire::rail;
 use moonrail_wire::segment::{PROTOCOL_TCP, SegmentDescriptor};
@@ -25,11 +25,13 @@ use crate::metrics::PeerMetrics;
 
 /// What this engine speaks to peers.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Speaks {
+pub(crate) struct Speaks<'a> {
     /// Only data protocol v1.
     pub force_v1: bool,
     /// With a shared key: what is allowed without it.
     pub access: Option<Allow>,
+    /// TLS, unless something else is allowed.
+    pub tls: Option<&'a Tls>,
 }
 
 /// A peer's descriptor, in the shape that transfers need. Never changes; a new fetch makes a new view.
@@ -54,7 +56,7 @@ impl View {
         located: Located,
         fetched: Instant,
         generation: u64,
-        speaks: Speaks,
+        speaks: Speaks<'_>,
     ) -> Result<Self, Error> {
         let Located { descriptor, handshake, data_host, data_port } = located;
         if descriptor.protocol != PROTOCOL_TCP {
@@ -75,6 +77,9 @@ impl View {
             resolve_error(Code::NameResolution, name, format!("data host {data_host:?}: {error}"))
         })?;
         let dialect = dialect(name, &descriptor, speaks)?;
+        // Whom the caller meant, not whom the descriptor names: it says so of itself.
+        let host = handshake.as_ref().map_or(data_host.as_str(), |handshake| &handshake.host);
+        let tls = certificate_name(name, &descriptor, dialect, host, speaks.tls)?;
         let mut ranges: Vec<(u64, u64)> = descriptor
             .buffers
             .iter()
@@ -83,7 +88,7 @@ impl View {
         ranges.sort_unstable();
         let same_host = descriptor.moonrail.as_ref().and_then(|extension| extension.same_host.clone());
         let same_host = same_host.filter(|_| !speaks.force_v1);
-        let target = Target { name: name.to_owned(), addresses, dialect, generation, same_host };
+        let target = Target { name: name.to_owned(), addresses, dialect, tls, generation, same_host };
         Ok(Self { target, near: None, metrics: None, descriptor, handshake, fetched, ranges })
     }
 
@@ -204,7 +209,7 @@ impl Peers {
 
 /// The best of what both speak. With a key, what knows none is only spoken where that is allowed: a descriptor from which
 /// somebody took the key's feature bit does not get by.
-fn dialect(name: &str, descriptor: &SegmentDescriptor, speaks: Speaks) -> Result<Dialect, Error> {
+fn dialect(name: &str, descriptor: &SegmentDescriptor, speaks: Speaks<'_>) -> Result<Dialect, Error> {
     let extension = descriptor.moonrail.as_ref();
     let offer = extension.and_then(|extension| Some((extension.epoch, extension.rail?)));
     let rail = offer.filter(|(_, offer)| (offer.min..=offer.max).contains(&rail::VERSION));
@@ -221,6 +226,30 @@ fn dialect(name: &str, descriptor: &SegmentDescriptor, speaks: Speaks) -> Result
         (_, DataVersion::V2) => Dialect::MooncakeV2,
         (_, DataVersion::V1) => Dialect::MooncakeV1,
     })
+}
+
+/// The name that the certificate of a peer at `host` has to be for; `None`: it is spoken to in clear. A descriptor from which
+/// somebody took the offer of TLS does not get by, unless bytes in clear are allowed.
+fn certificate_name(
+    name: &str,
+    descriptor: &SegmentDescriptor,
+    dialect: Dialect,
+    host: &str,
+    tls: Option<&Tls>,
+) -> Result<Option<Arc<str>>, Error> {
+    let Some(tls) = tls else { return Ok(None) };
+    let rail = matches!(dialect, Dialect::Rail { .. });
+    let offer = descriptor.moonrail.as_ref().and_then(|extension| extension.rail);
+    if rail && offer.is_some_and(|offer| offer.features & FEATURE_TLS != 0) {
+        return Ok(Some(tls.expected(host).into()));
+    }
+    let allow = tls.allow();
+    if if rail { allow.without_tls() } else { allow.mooncake } {
+        return Ok(None);
+    }
+    let message = "the peer does not offer TLS: it has none, or its descriptor was changed (MOONRAIL_ALLOW=clear allows \
+                   such peers)";
+    Err(resolve_error(Code::TlsNotOffered, name, message.to_owned()))
 }
 
 fn resolve(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {

@@ -6,9 +6,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use moonrail_compat::{Engine as Kin, Seen, Side};
+use moonrail_compat::{Engine as Kin, Seen, Side, place_of};
 use moonrail_metadata::{Directory, HandshakeClient, HandshakeTimeouts, Located};
-use moonrail_shm::ShmContact;
 use moonrail_transport::{Code, Error, Stage};
 use moonrail_wire::data::{DataVersion, Op, RequestHeader};
 use moonrail_wire::handshake::DEFAULT_MAX_LEN;
@@ -121,7 +120,7 @@ impl Survey {
                 data_host,
                 data_port,
                 handshake_port: address.as_ref().ok().and_then(|address| address.port),
-                place: contact.and_then(place),
+                place: contact.and_then(place_of),
                 local: data.as_ref().is_ok_and(|data| data.iter().any(is_local)),
             },
             handshake: address.as_ref().ok().map(ToString::to_string),
@@ -213,13 +212,6 @@ fn addresses(located: &Located) -> Result<Vec<SocketAddr>, String> {
 fn is_local(address: &SocketAddr) -> bool {
     address.ip().is_loopback()
         || if_addrs::get_if_addrs().unwrap_or_default().iter().any(|interface| interface.ip() == address.ip())
-}
-
-/// What engines share that reach each other without a socket.
-fn place(contact: &str) -> Option<String> {
-    let contact: ShmContact = contact.parse().ok()?;
-    let ShmContact { boot_id, pid_namespace, user_namespace, network_namespace, .. } = contact;
-    Some(format!("{boot_id}/{pid_namespace}/{user_namespace}/{network_namespace}"))
 }
 
 /// What peers are shown of one who only looks. Genuine ones do not read it.

@@ -111,6 +111,23 @@ impl<'a> HeldIov<'a> {
     pub fn recv(&mut self, fd: impl AsFd) -> io::Result<usize> {
         self.list.recv(fd)
     }
+
+    /// Copies the first bytes of the list into `into`, through the kernel; see [`IovList::copy_out`].
+    ///
+    /// # Errors
+    /// `InvalidInput` when the list is shorter; EFAULT when registered memory has been unmapped.
+    pub fn copy_out(&self, into: &mut [u8]) -> io::Result<()> {
+        self.list.copy_out(into)
+    }
+
+    /// Copies `from` to the list, `offset` bytes behind its start, through the kernel; see [`IovList::copy_in`].
+    ///
+    /// # Errors
+    /// `InvalidInput` when the list is shorter or has a piece that may only be sent; EFAULT when registered memory has been
+    /// unmapped (some of `from` may have been stored then).
+    pub fn copy_in(&mut self, offset: usize, from: &[u8]) -> io::Result<()> {
+        self.list.copy_in(offset, from)
+    }
 }
 
 /// A range that lies outside the region held for it.

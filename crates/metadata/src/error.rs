@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io;
 
-use moonrail_access::Denied;
+use moonrail_access::{Denied, TlsDenied};
 
 /// Why a peer or a metadata server could not be asked, or what it answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub enum MetadataErrorKind {
     Rejected,
     /// The shared key was not proven, by one side or the other.
     Denied(Denied),
+    /// TLS was refused or not offered, by one side or the other.
+    Tls(TlsDenied),
     /// A message above the length limit of one of the two sides.
     TooLarge,
     /// The metadata server has no such segment.

@@ -5,22 +5,25 @@
 
 mod knock;
 mod talk;
+mod wire;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use moonrail_access::{AccessControl, Denied};
+use moonrail_access::{AccessControl, Denied, Tls, TlsDenied};
 use moonrail_wire::address::HostPort;
+use moonrail_wire::auth::Port;
 use moonrail_wire::handshake::{DEFAULT_MAX_LEN, Kind, Message, Notify, NotifyReply, PROBE_REQUEST};
 use moonrail_wire::segment::{DescriptorError, SegmentDescriptor};
 
 use self::talk::converse;
-use crate::KEY_REQUIRED;
+use self::wire::Wire;
 use crate::deadline::Deadline;
 use crate::dial;
 use crate::error::{MetadataError, MetadataErrorKind, WaitStage};
+use crate::{KEY_REQUIRED, TLS_REQUIRED};
 
 /// The port of an address that names none.
 pub const DEFAULT_HANDSHAKE_PORT: u16 = 12001;
@@ -39,6 +42,8 @@ pub struct HandshakeClient {
     pub default_port: u16,
     /// With it, peers have to prove the shared key, and are proven it. Not for probes, which trust nothing.
     pub access: Option<Arc<AccessControl>>,
+    /// With it, peers are spoken to in TLS, and have to show a certificate for the host that they are called by.
+    pub tls: Option<Arc<Tls>>,
 }
 
 /// Limits of one call. A call never takes longer than both together.
@@ -66,6 +71,7 @@ impl Default for HandshakeClient {
             max_len: DEFAULT_MAX_LEN,
             default_port: DEFAULT_HANDSHAKE_PORT,
             access: None,
+            tls: None,
         }
     }
 }
@@ -187,15 +193,18 @@ impl HandshakeClient {
         let frame = request.encode();
         let connect_by = Deadline::after(self.timeouts.connect).min(deadline);
         let addresses = dial::resolve(&peer.host, peer.port.unwrap_or(self.default_port), &name, connect_by)?;
-        let once =
-            |connect_by| self.round(&addresses, &name, request.kind, &frame, repeat, connect_by, deadline);
+        let once = |connect_by| {
+            self.round(&addresses, peer, &name, request.kind, &frame, repeat, connect_by, deadline)
+        };
         match once(connect_by) {
             Ok(reply) => Ok(reply),
             Err(Failure { error, sent }) => {
                 // A peer that closes on the key may also be one that has too many callers.
                 let dropped = matches!(
                     error.kind,
-                    MetadataErrorKind::Reset | MetadataErrorKind::Denied(Denied::NotAsked)
+                    MetadataErrorKind::Reset
+                        | MetadataErrorKind::Denied(Denied::NotAsked)
+                        | MetadataErrorKind::Tls(TlsDenied::NotOffered)
                 );
                 if !dropped || !repeat.allowed(sent) {
                     return Err(error);
@@ -210,6 +219,7 @@ impl HandshakeClient {
     fn round(
         &self,
         addresses: &[SocketAddr],
+        peer: &HostPort,
         name: &str,
         kind: Kind,
         frame: &[u8],
@@ -219,19 +229,29 @@ impl HandshakeClient {
     ) -> Result<Message, Failure> {
         let mut telling: Option<Failure> = None;
         for (index, address) in addresses.iter().enumerate() {
-            let speak = |access: Option<&AccessControl>| {
-                let stream = dial::connect(*address, addresses.len() - index, name, connect_by)
-                    .map_err(|error| Failure { error, sent: false })?;
+            let speak = |access: Option<&AccessControl>, tls: Option<&Tls>| {
+                let unsent = |error| Failure { error, sent: false };
+                let stream =
+                    dial::connect(*address, addresses.len() - index, name, connect_by).map_err(unsent)?;
                 let reply_by = Deadline::after(self.timeouts.reply).min(deadline);
-                converse(stream, frame, kind, self.max_len, name, reply_by, access)
+                let wire = open(stream, peer, name, tls, reply_by).map_err(unsent)?;
+                converse(wire, frame, kind, self.max_len, name, reply_by, access)
             };
-            let access = self.access.as_deref();
-            let mut outcome = speak(access);
-            if let Err(failure) = &outcome
-                && failure.error.kind == MetadataErrorKind::Denied(Denied::NotAsked)
+            let (access, mut tls) = (self.access.as_deref(), self.tls.as_deref());
+            let mut outcome = speak(access, tls);
+            let ended_so = |outcome: &Result<Message, Failure>, kind| {
+                outcome.as_ref().is_err_and(|failure| failure.error.kind == kind)
+            };
+            if ended_so(&outcome, MetadataErrorKind::Tls(TlsDenied::NotOffered))
+                && tls.is_some_and(|tls| tls.allow().without_tls())
+            {
+                tls = None;
+                outcome = speak(access, tls);
+            }
+            if ended_so(&outcome, MetadataErrorKind::Denied(Denied::NotAsked))
                 && access.is_some_and(|access| access.allow().mooncake)
             {
-                outcome = speak(None);
+                outcome = speak(None, tls);
             }
             let failure = match outcome {
                 Ok(reply) => return Ok(reply),
@@ -251,6 +271,20 @@ impl HandshakeClient {
         }
         Err(telling.expect("invariant: resolve() gives at least one address"))
     }
+}
+
+/// What the conversation goes over.
+fn open(
+    stream: TcpStream,
+    peer: &HostPort,
+    name: &str,
+    tls: Option<&Tls>,
+    deadline: Deadline,
+) -> Result<Wire, MetadataError> {
+    let Some(tls) = tls else { return Ok(Wire::clear(stream)) };
+    let channel = tls.initiator(Port::Handshake, tls.expected(&peer.host));
+    let channel = channel.map_err(|fault| wire::broken(&fault, name))?;
+    Wire::seal(stream, channel, name, deadline)
 }
 
 /// When a request may be sent again after a reset.
@@ -286,7 +320,10 @@ fn refusal(body: &[u8]) -> Option<(MetadataErrorKind, String)> {
     }
     let reply = serde_json::from_slice::<serde_json::Value>(body).ok()?;
     let reason = format!("refused: {}", reply.get("refused")?.as_str()?);
-    let key = reply.get("code").and_then(serde_json::Value::as_str) == Some(KEY_REQUIRED);
-    let kind = if key { MetadataErrorKind::Denied(Denied::KeyRequired) } else { MetadataErrorKind::Rejected };
+    let kind = match reply.get("code").and_then(serde_json::Value::as_str) {
+        Some(KEY_REQUIRED) => MetadataErrorKind::Denied(Denied::KeyRequired),
+        Some(TLS_REQUIRED) => MetadataErrorKind::Tls(TlsDenied::Required),
+        _ => MetadataErrorKind::Rejected,
+    };
     Some((kind, reason))
 }

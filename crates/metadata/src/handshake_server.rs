@@ -5,6 +5,7 @@
 
 mod answer;
 mod connection;
+mod line;
 mod reception;
 
 use std::collections::VecDeque;
@@ -13,7 +14,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use moonrail_access::{AccessControl, Telling};
+use moonrail_access::{AccessControl, Telling, Tls};
 use moonrail_wire::handshake::{DEFAULT_MAX_LEN, Notify};
 use moonrail_wire::segment::SegmentDescriptor;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
@@ -93,11 +94,25 @@ impl HandshakeServer {
         limits: Limits,
         access: Option<Arc<AccessControl>>,
     ) -> io::Result<HandshakeServer> {
+        HandshakeServer::sealed(listener, handler, limits, access, None)
+    }
+
+    /// [`HandshakeServer::guarded`] that speaks TLS, if it is given. Probes are answered in clear too.
+    ///
+    /// # Errors
+    /// As [`HandshakeServer::start`].
+    pub fn sealed(
+        listener: TcpListener,
+        handler: Arc<dyn HandshakeHandler>,
+        limits: Limits,
+        access: Option<Arc<AccessControl>>,
+        tls: Option<Arc<Tls>>,
+    ) -> io::Result<HandshakeServer> {
         let address = listener.local_addr()?;
         let thread = ServerThread::start("moonrail-hs", 1, move |stop| {
             // One place more, for the caller that makes the oldest go.
             let acceptor = Acceptor::new(listener, limits.connections.saturating_add(1), "handshake")?;
-            Ok(run(acceptor, Desk { handler, limits, access, unanswered: Arc::default() }, stop))
+            Ok(run(acceptor, Desk { handler, limits, access, tls, unanswered: Arc::default() }, stop))
         })?;
         Ok(HandshakeServer { thread, address })
     }
@@ -120,6 +135,7 @@ struct Desk {
     handler: Arc<dyn HandshakeHandler>,
     limits: Limits,
     access: Option<Arc<AccessControl>>,
+    tls: Option<Arc<Tls>>,
     /// Callers who got no answer, as it would have been too long.
     unanswered: Arc<Telling>,
 }

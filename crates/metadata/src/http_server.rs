@@ -5,12 +5,14 @@
 //! themselves again after it was restarted.
 //!
 //! Known gaps: no authentication, and the owner of a taken name is asked at the address that it was registered with,
-//! so whoever can reach this port can make the server send a probe to an address of his choice.
+//! so whoever can reach this port can make the server send a probe to an address of his choice. So it is with the figures
+//! that a segment announces: `GET /report` goes to the host and port of its choice while somebody looks at the page.
 
 pub(crate) mod connection;
 mod listing;
 mod reference;
 mod routes;
+mod status;
 mod store;
 
 use std::io;
@@ -59,6 +61,9 @@ impl Default for ServerLimits {
     }
 }
 
+/// Owners that are asked, engines that are asked, and pages never wait for each other's threads.
+const BLOCKING_THREADS: usize = routes::PROBES + status::FETCHES + status::VIEWS;
+
 /// A running metadata server. Dropping it stops it; in a forked child dropping it does nothing.
 #[derive(Debug)]
 pub struct MetadataServer {
@@ -83,14 +88,15 @@ impl MetadataServer {
         MetadataServer::start(socket.into(), limits)
     }
 
-    /// Serves `listener` on a thread of its own, named `moonrail-meta`: the keys at `/metadata`, a list of segments
-    /// at `/` (as JSON at `/?json`), the error reference at `/errors` and `/api/errors`.
+    /// Serves `listener` on a thread of its own, named `moonrail-meta`: the keys at `/metadata`, the page of the
+    /// cluster at `/` (for who does not ask for HTML a list of segments, as JSON at `/?json`), what it shows as JSON at
+    /// `/api/cluster`, the error reference at `/errors` and `/api/errors`.
     ///
     /// # Errors
     /// The thread, its epoll descriptor or the listener's mode could not be had.
     pub fn start(listener: TcpListener, limits: ServerLimits) -> io::Result<MetadataServer> {
         let address = listener.local_addr()?;
-        let thread = ServerThread::start("moonrail-meta", routes::PROBES, move |stop| {
+        let thread = ServerThread::start("moonrail-meta", BLOCKING_THREADS, move |stop| {
             let acceptor = Acceptor::new(listener, limits.connections, "metadata server")?;
             let service = Arc::new(Service::new(limits, HandshakeClient::default()));
             Ok(async move {

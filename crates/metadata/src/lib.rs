@@ -6,7 +6,7 @@
 //! which an engine tells its figures ([`figures_server`]).
 //!
 //! With an [`AccessControl`](moonrail_access::AccessControl) the handshake port, in both roles, first has the shared key
-//! proven (docs/security.md).
+//! proven, and with [`Tls`](moonrail_access::Tls) speaks TLS (docs/security.md).
 //!
 //! Must not know: data paths, registered memory, batches. It carries descriptors and never acts on their contents.
 //!
@@ -41,3 +41,5 @@ pub use segments::list_segments;
 
 /// By which an engine tells a caller on the handshake port that it has to bring a shared key; also an engine's error code.
 pub(crate) const KEY_REQUIRED: &str = "KEY_REQUIRED";
+/// The same for TLS.
+pub(crate) const TLS_REQUIRED: &str = "TLS_REQUIRED";

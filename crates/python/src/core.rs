@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use moonrail::{
     BadPaths, Code, Config, Engine, Entry, Error, ForkGuard, KeySource, Notify, Opcode, Request, Retry,
-    Rights, Stage, UnknownName, V1Clients,
+    Rights, Stage, TlsSource, UnknownName, V1Clients,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -45,6 +45,12 @@ struct Options {
     refuse_v1: Option<bool>,
     key_file: Option<PathBuf>,
     key: Option<String>,
+    checksum: Option<bool>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    tls_ca: Option<Vec<PathBuf>>,
+    tls_pins: Option<PathBuf>,
+    tls_name: Option<String>,
     allow: Option<String>,
     metrics: Option<String>,
 }
@@ -319,6 +325,16 @@ impl Options {
             (Some(path), None) => Some(KeySource::File(path)),
             (None, Some(key)) => Some(KeySource::text("key", key)),
             (None, None) => config.key,
+        };
+        config.checksum = self.checksum.unwrap_or(config.checksum);
+        let more = self.tls_ca.is_some() || self.tls_pins.is_some() || self.tls_name.is_some();
+        config.tls = match (self.tls_cert, self.tls_key) {
+            (Some(cert), Some(key)) => {
+                let ca = self.tls_ca.unwrap_or_default();
+                Some(TlsSource { cert, key, ca, pins: self.tls_pins, name: self.tls_name })
+            }
+            (None, None) if !more => config.tls,
+            _ => return Err(initialize("tls_cert and tls_key are given together".to_owned())),
         };
         if let Some(allow) = self.allow {
             config.allow =

@@ -11,6 +11,7 @@
 //! ```
 
 mod find;
+mod frame;
 mod line;
 mod load;
 mod matcher;
@@ -21,6 +22,7 @@ mod record;
 mod scan;
 mod site;
 
+pub use crate::frame::{Frame, STYLE, THEME};
 pub use crate::load::{BadRecords, Reference};
 pub use crate::matcher::Matcher;
 pub use crate::record::{CodeFacts, ErrorType, Language, Record, Runs, Severity, Snippet};

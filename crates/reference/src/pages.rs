@@ -1,7 +1,8 @@
 //! The records as pages. Every text goes through the template, which escapes it.
 
-use maud::{DOCTYPE, Markup, html};
+use maud::{Markup, html};
 
+use crate::frame::Frame;
 use crate::load::Reference;
 use crate::record::{Record, Snippet};
 
@@ -12,6 +13,8 @@ pub(crate) struct Links {
     assets: &'static str,
     index: &'static str,
     api: &'static str,
+    /// The page of the cluster, where there is one.
+    cluster: Option<&'static str>,
     page_suffix: &'static str,
     json_suffix: &'static str,
 }
@@ -24,6 +27,7 @@ impl Links {
             assets: "errors/",
             index: "errors",
             api: "api/errors/",
+            cluster: Some("./"),
             page_suffix: "",
             json_suffix: "",
         }
@@ -36,6 +40,7 @@ impl Links {
             assets: "",
             index: "../errors",
             api: "../api/errors/",
+            cluster: Some("../"),
             page_suffix: "",
             json_suffix: "",
         }
@@ -48,6 +53,7 @@ impl Links {
             assets: "",
             index: "index.html",
             api: "api/errors/",
+            cluster: None,
             page_suffix: ".html",
             json_suffix: ".json",
         }
@@ -63,25 +69,12 @@ impl Links {
 }
 
 fn frame(links: &Links, title: &str, content: &Markup) -> String {
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title) }
-                link rel="stylesheet" href={ (links.assets) "style.css" };
-                script src={ (links.assets) "search.js" } defer {}
-            }
-            body {
-                a class="skip" href="#content" { "Skip to the content" }
-                header { a href=(links.index) { "Moonrail error reference" } }
-                main id="content" { (content) }
-            }
-        }
-    }
-    .into_string()
+    let mut top = vec![("Moonrail error reference", links.index)];
+    top.extend(links.cluster.map(|cluster| ("Cluster", cluster)));
+    let script = format!("{}search.js", links.assets);
+    let frame =
+        Frame { title, assets: links.assets, links: &top, styles: &[], scripts: &[&script], wide: false };
+    frame.page(content)
 }
 
 /// The list, with a search that works without the script too. `query` is the query string of the request.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 
+use crate::frame::{STYLE, THEME};
 use crate::load::Reference;
 use crate::pages::{self, Links};
 use crate::record::Record;
@@ -13,7 +14,6 @@ use crate::{SCHEMA, SCHEMA_VERSION};
 
 const JSON: &str = "application/json";
 const HTML: &str = "text/html; charset=utf-8";
-const STYLE: &str = include_str!("../assets/style.css");
 const SCRIPT: &str = include_str!("../assets/search.js");
 
 /// The answer to a GET.
@@ -41,7 +41,7 @@ impl Answer {
     pub const HEADERS: [(&'static str, &'static str); 3] = [
         (
             "content-security-policy",
-            "default-src 'none'; style-src 'self'; script-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+            "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
         ),
         ("x-content-type-options", "nosniff"),
         ("cache-control", "no-cache"),
@@ -62,6 +62,7 @@ pub fn answer(path: &str, query: Option<&str>, if_none_match: Option<&str>) -> O
         None => match path.strip_prefix("/errors")? {
             "" => Answer::new(200, HTML, pages::index(&Links::served_index(), query.unwrap_or_default())),
             "/style.css" => Answer::new(200, "text/css; charset=utf-8", STYLE),
+            "/theme.js" => Answer::new(200, "text/javascript; charset=utf-8", THEME),
             "/search.js" => Answer::new(200, "text/javascript; charset=utf-8", SCRIPT),
             rest => page(rest.strip_prefix('/')?),
         },
@@ -115,6 +116,7 @@ pub fn export(folder: &Path) -> io::Result<usize> {
     let mut files = vec![
         (folder.join("index.html"), pages::index(&links, "")),
         (folder.join("style.css"), STYLE.to_owned()),
+        (folder.join("theme.js"), THEME.to_owned()),
         (folder.join("search.js"), SCRIPT.to_owned()),
         (api.join("index.json"), list()),
         (api.join("schema.json"), SCHEMA.to_owned()),

@@ -73,6 +73,7 @@ impl Far {
             name: "far".to_owned(),
             addresses: Vec::new(),
             dialect: Dialect::MooncakeV2,
+            tls: None,
             generation: 1,
             same_host: Some(contact.to_owned()),
         };

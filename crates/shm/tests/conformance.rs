@@ -17,6 +17,7 @@ fn subject(far: Side) -> Subject {
             name: "far".to_owned(),
             addresses: Vec::new(),
             dialect: Dialect::MooncakeV2,
+            tls: None,
             generation: 1,
             same_host: Some(server.contact().to_string()),
         },

@@ -30,6 +30,7 @@ fn run(
         name: "far".to_owned(),
         addresses: Vec::new(),
         dialect: Dialect::MooncakeV2,
+        tls: None,
         generation: 1,
         same_host: Some(server.contact().to_string()),
     };

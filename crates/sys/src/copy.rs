@@ -35,8 +35,9 @@ pub unsafe fn copy_to(addr: u64, from: &[u8]) -> io::Result<()> {
     unsafe { copy(local, foreign, from.len(), Direction::ToForeign) }
 }
 
+/// Which way a copy goes between bytes that Rust knows and memory that it does not.
 #[derive(Clone, Copy, PartialEq)]
-enum Direction {
+pub(crate) enum Direction {
     FromForeign,
     ToForeign,
 }
@@ -64,8 +65,7 @@ unsafe fn copy(
         };
         match progress(moved) {
             Ok(moved) => done += moved,
-            // Some sandboxes forbid the call, even on the own process.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
+            Err(error) if is_forbidden(&error) => {
                 let (from, to) = match direction {
                     Direction::FromForeign => (theirs.iov_base, ours.iov_base),
                     Direction::ToForeign => (ours.iov_base, theirs.iov_base),
@@ -77,6 +77,42 @@ unsafe fn copy(
         }
     }
     Ok(())
+}
+
+/// Copies up to `len` bytes between `local` and the pieces in order; returns how many, which is not 0.
+///
+/// # Safety
+/// `local` is valid for `len` bytes, borrowed by the caller for the direction; the pieces together are no longer, and each is
+/// as [`copy_from`] and [`copy_to`] say.
+pub(crate) unsafe fn copy_pieces(
+    local: *mut libc::c_void,
+    pieces: &[libc::iovec],
+    len: usize,
+    direction: Direction,
+) -> io::Result<usize> {
+    let pid = getpid().as_raw_nonzero().get();
+    let (ours, theirs) = (libc::iovec { iov_base: local, iov_len: len }, pieces.as_ptr());
+    let count = pieces.len() as libc::c_ulong;
+    // SAFETY: the kernel checks every range and answers EFAULT where nothing is mapped; the rest by the contract.
+    let moved = unsafe {
+        match direction {
+            Direction::FromForeign => libc::process_vm_readv(pid, &ours, 1, theirs, count, 0),
+            Direction::ToForeign => libc::process_vm_writev(pid, &ours, 1, theirs, count, 0),
+        }
+    };
+    match (progress(moved), pieces.first()) {
+        (Err(error), Some(first)) if is_forbidden(&error) => {
+            // SAFETY: by the contract of this function, for the first piece.
+            unsafe { copy(local, first.iov_base, first.iov_len, direction)? };
+            Ok(first.iov_len)
+        }
+        (outcome, _) => outcome,
+    }
+}
+
+/// Some sandboxes forbid the call, even on the own process.
+fn is_forbidden(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS))
 }
 
 /// Slower, and allowed everywhere: the kernel copies into a pipe and out again.

@@ -7,8 +7,12 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd};
 
+use crate::copy::{Direction, copy_pieces};
+
 /// Pieces that the kernel takes in one call (`UIO_MAXIOV`).
 pub const MAX_ENTRIES: usize = 1024;
+/// Pieces that one copy is given.
+const PIECES: usize = 64;
 
 /// A list of memory pieces to send from or receive into, in order.
 ///
@@ -165,6 +169,83 @@ impl<'a> IovList<'a> {
         // SAFETY: `message` points at entries that live through the call; the pieces are mutably borrowed for `'a` or
         // vouched for by the caller of `push_raw`, as none is read-only.
         retry(|| unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &mut message, libc::MSG_DONTWAIT) })
+    }
+
+    /// Copies the first bytes of the list into `into`, through the kernel: for what cannot be given to a socket as it is.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the list is shorter; EFAULT when a piece cannot be read. `into` may be partly filled then.
+    pub fn copy_out(&self, into: &mut [u8]) -> io::Result<()> {
+        let base = into.as_mut_ptr();
+        self.in_parts(0, into.len(), |pieces, at, len| {
+            // SAFETY: `at + len` is within `into`; the pieces are borrowed for `'a`, or vouched for by the caller of
+            // `push_raw`, and are only read.
+            unsafe { copy_pieces(base.wrapping_add(at).cast(), pieces, len, Direction::FromForeign) }
+        })
+    }
+
+    /// Copies `from` to the list, `offset` bytes behind its start, through the kernel.
+    ///
+    /// # Errors
+    /// `InvalidInput` when that is more than the list takes, or when it has a piece that may only be sent; EFAULT when a piece
+    /// cannot be written. Some of `from` may have been stored then.
+    pub fn copy_in(&mut self, offset: usize, from: &[u8]) -> io::Result<()> {
+        if self.read_only {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "copying into memory that may only be sent",
+            ));
+        }
+        let base = from.as_ptr().cast_mut();
+        self.in_parts(offset, from.len(), |pieces, at, len| {
+            // SAFETY: `at + len` is within `from`, which is only read in this direction; the pieces are mutably borrowed for
+            // `'a`, or vouched for by the caller of `push_raw`, as none is read-only.
+            unsafe { copy_pieces(base.wrapping_add(at).cast(), pieces, len, Direction::ToForeign) }
+        })
+    }
+
+    /// Has `moves` move `len` bytes from `offset` on, some pieces at a time. It is given them, how many bytes were moved
+    /// before, and how many there are to move; it says how many it moved, which is not 0.
+    fn in_parts(
+        &self,
+        offset: usize,
+        len: usize,
+        mut moves: impl FnMut(&[libc::iovec], usize, usize) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        let (mut index, mut within) = self.forward(self.first, 0, offset);
+        let mut done = 0;
+        while done < len {
+            let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES];
+            let (mut count, mut bytes, mut skip) = (0, 0, within);
+            for entry in self.entries[index..].iter().take(PIECES) {
+                let part = (entry.iov_len - skip).min(len - done - bytes);
+                if part == 0 {
+                    break;
+                }
+                pieces[count] =
+                    libc::iovec { iov_base: entry.iov_base.wrapping_byte_add(skip), iov_len: part };
+                (count, bytes, skip) = (count + 1, bytes + part, 0);
+            }
+            if bytes == 0 {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "a list shorter than that"));
+            }
+            let moved = moves(&pieces[..count], done, bytes)?;
+            done += moved;
+            (index, within) = self.forward(index, within, moved);
+        }
+        Ok(())
+    }
+
+    /// The place `bytes` behind this one: an entry, and bytes of it.
+    fn forward(&self, mut index: usize, mut within: usize, mut bytes: usize) -> (usize, usize) {
+        while let Some(entry) = self.entries.get(index) {
+            let left = entry.iov_len - within;
+            if bytes < left {
+                return (index, within + bytes);
+            }
+            (index, within, bytes) = (index + 1, 0, bytes - left);
+        }
+        (index, 0)
     }
 
     fn message(&self) -> libc::msghdr {

@@ -154,3 +154,55 @@ fn storage_is_used_again() {
         storage = list.into_storage();
     }
 }
+
+#[test]
+fn a_list_is_copied_from_and_to_at_any_offset_and_in_pieces_of_any_length() {
+    // More pieces than one copy is given, of lengths 1 to 7, and a long one at the end.
+    let mut lengths: Vec<usize> = (0..200).map(|nth| nth % 7 + 1).collect();
+    lengths.push(100_000);
+    let total: usize = lengths.iter().sum();
+    let source: Vec<u8> = (0..total).map(|at| (at * 31 % 251) as u8).collect();
+    let mut list = IovList::new();
+    let mut rest = source.as_slice();
+    for &length in &lengths {
+        let (piece, behind) = rest.split_at(length);
+        list.push_bytes(piece);
+        rest = behind;
+    }
+    for length in [0, 1, 2, 100, 300, 801, total] {
+        let mut out = vec![0; length];
+        list.copy_out(&mut out).unwrap();
+        assert_eq!(out, source[..length]);
+    }
+    assert_eq!(list.copy_out(&mut vec![0; total + 1]).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(list.copy_in(0, &[1]).unwrap_err().kind(), ErrorKind::InvalidInput, "it may only be sent");
+    for (offset, length) in [(0, total), (1, 1), (3, 500), (799, 2), (total - 5, 5), (total, 0)] {
+        let mut memory = vec![0_u8; total];
+        let mut list = IovList::new();
+        let mut rest = memory.as_mut_slice();
+        for &length in &lengths {
+            let (piece, behind) = rest.split_at_mut(length);
+            list.push_bytes_mut(piece);
+            rest = behind;
+        }
+        list.copy_in(offset, &source[..length]).unwrap();
+        assert_eq!(list.copy_in(total - 1, &[1, 2]).unwrap_err().kind(), ErrorKind::InvalidInput);
+        drop(list);
+        memory[total - 1] = if offset + length == total && length > 0 { source[length - 1] } else { 0 };
+        let mut expected = vec![0; total];
+        expected[offset..offset + length].copy_from_slice(&source[..length]);
+        assert_eq!(memory, expected);
+    }
+}
+
+#[test]
+fn copying_unmapped_memory_is_a_fault() {
+    let mut list = IovList::new();
+    let mut bytes = [1; 16];
+    list.push_bytes_mut(&mut bytes);
+    // SAFETY: nothing is mapped in the lowest page.
+    unsafe { list.push_raw(64, 16) };
+    let mut out = [0; 32];
+    assert_eq!(list.copy_out(&mut out).unwrap_err().raw_os_error(), Some(libc::EFAULT));
+    assert_eq!(list.copy_in(8, &out[..16]).unwrap_err().raw_os_error(), Some(libc::EFAULT));
+}

@@ -3,8 +3,11 @@
 //! Owns: connections to peers' data ports, the exchanges on them, and the data port of this engine.
 //! Must not know: how a peer is found, which path is chosen, other paths.
 
+mod checked;
 mod client;
+mod layer;
 mod run;
+mod sealed;
 mod server;
 mod spin;
 mod stream;

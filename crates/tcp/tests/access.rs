@@ -83,8 +83,14 @@ impl Server {
         let local = near.buffer(b"good");
         let entries = [Entry { local, remote: self.addr, len: 4 }];
         let holds = near.regions.hold_all([(local, 4)], Want::Read).unwrap();
-        let target =
-            Target { name: "far".to_owned(), addresses: vec![at], dialect, generation: 1, same_host: None };
+        let target = Target {
+            name: "far".to_owned(),
+            addresses: vec![at],
+            dialect,
+            tls: None,
+            generation: 1,
+            same_host: None,
+        };
         let second = Duration::from_secs(2);
         let control = Control { deadline: None, connect: second, progress: second, stop: &|| None };
         let work = Work { opcode: Opcode::Write, entries: &entries, holds: &holds };

@@ -24,7 +24,7 @@ fn execute(
     entries: &[Entry],
 ) -> Result<(), Failure> {
     let (name, addresses) = ("far".to_owned(), vec![address]);
-    let target = Target { name, addresses, dialect, generation: 1, same_host: None };
+    let target = Target { name, addresses, dialect, tls: None, generation: 1, same_host: None };
     let want = if opcode == Opcode::Read { Want::Write } else { Want::Read };
     let holds = near.regions.hold_all(entries.iter().map(|entry| (entry.local, entry.len)), want).unwrap();
     let limit = Duration::from_millis(700);

@@ -98,6 +98,7 @@ fn run(
         name: "old peer".to_owned(),
         addresses: vec![address],
         dialect,
+        tls: None,
         generation: 1,
         same_host: None,
     };

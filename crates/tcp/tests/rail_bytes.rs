@@ -162,7 +162,7 @@ fn a_cancel_drops_the_reads_it_names_and_nothing_else() {
     let server = Server::new();
     let addr = server.side.buffer(&vec![7; 1 << 20]);
     // Nobody here collects traces.
-    let mut lane = server.lane_with(u32::MAX, FEATURES & !TRACE);
+    let mut lane = server.lane_with(FEATURES, FEATURES & !TRACE);
     for id in 1..=COUNT {
         lane.write_all(&frame(RequestKind::Read, id, EPOCH, &[(addr, 1 << 20)], b"")).unwrap();
     }

@@ -45,6 +45,7 @@ impl Pair {
             name: "far".to_owned(),
             addresses: vec![gate.address],
             dialect: Dialect::Rail { epoch: EPOCH },
+            tls: None,
             generation: 1,
             same_host: None,
         };

@@ -1,4 +1,4 @@
-//! The trace of a call at its target (docs/rail-protocol.md, section 10): what is counted, and that nobody is told of one who
+//! The trace of a call at its target (docs/rail-protocol.md, section 11): what is counted, and that nobody is told of one who
 //! did not ask.
 #![allow(clippy::unwrap_used, missing_docs)]
 

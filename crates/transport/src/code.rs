@@ -16,6 +16,14 @@ pub enum Code {
     KeyRefused,
     /// The peer does not prove this engine's key: it has none, or it is not the peer that is meant.
     PeerUnproven,
+    /// The peer speaks nothing but TLS, and this engine has none.
+    TlsRequired,
+    /// The peer's certificate is not accepted: its authority, its name, its dates or its key.
+    TlsUntrusted,
+    /// The peer does not accept this engine's certificate.
+    TlsRefused,
+    /// The peer does not offer TLS, and nothing is said to it in clear.
+    TlsNotOffered,
     /// An argument cannot be right whatever the state of the engine.
     InvalidArgument,
     /// The lists of a batched call differ in length.
@@ -60,6 +68,8 @@ pub enum Code {
     Unconfirmed,
     /// The notification was not taken by the peer.
     NotifyRejected,
+    /// Bytes of a transfer were changed on their way: they do not have their checksum.
+    ChecksumMismatch,
     /// The metadata server cannot be reached or refused the request.
     Metadata,
     /// Another live engine holds this name at the metadata server.
@@ -88,6 +98,10 @@ impl Code {
         Code::KeyRequired,
         Code::KeyRefused,
         Code::PeerUnproven,
+        Code::TlsRequired,
+        Code::TlsUntrusted,
+        Code::TlsRefused,
+        Code::TlsNotOffered,
         Code::InvalidArgument,
         Code::LengthMismatch,
         Code::UnknownBatch,
@@ -110,6 +124,7 @@ impl Code {
         Code::UnsupportedPeer,
         Code::Unconfirmed,
         Code::NotifyRejected,
+        Code::ChecksumMismatch,
         Code::Metadata,
         Code::NameTaken,
         Code::ListenFailed,
@@ -130,6 +145,10 @@ impl Code {
             Code::KeyRequired => "KEY_REQUIRED",
             Code::KeyRefused => "KEY_REFUSED",
             Code::PeerUnproven => "PEER_UNPROVEN",
+            Code::TlsRequired => "TLS_REQUIRED",
+            Code::TlsUntrusted => "TLS_UNTRUSTED",
+            Code::TlsRefused => "TLS_REFUSED",
+            Code::TlsNotOffered => "TLS_NOT_OFFERED",
             Code::InvalidArgument => "INVALID_ARGUMENT",
             Code::LengthMismatch => "LENGTH_MISMATCH",
             Code::UnknownBatch => "UNKNOWN_BATCH",
@@ -152,6 +171,7 @@ impl Code {
             Code::UnsupportedPeer => "UNSUPPORTED_PEER",
             Code::Unconfirmed => "UNCONFIRMED",
             Code::NotifyRejected => "NOTIFY_REJECTED",
+            Code::ChecksumMismatch => "CHECKSUM_MISMATCH",
             Code::Metadata => "METADATA",
             Code::NameTaken => "NAME_TAKEN",
             Code::ListenFailed => "LISTEN_FAILED",
@@ -173,7 +193,11 @@ impl Code {
             Code::RegionBusy => -4,
             Code::AddressOverlapped => -7,
             Code::NameResolution => -101,
-            Code::PeerUnreachable | Code::PeerGone | Code::PeerTimeout | Code::ProtocolError => -102,
+            Code::PeerUnreachable
+            | Code::PeerGone
+            | Code::PeerTimeout
+            | Code::ProtocolError
+            | Code::ChecksumMismatch => -102,
             Code::NotifyRejected => -104,
             Code::BadPeerName | Code::Metadata | Code::NameTaken => -200,
             _ => -1,

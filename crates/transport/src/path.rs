@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::{Control, Error, Work};
 
@@ -28,6 +29,8 @@ pub struct Target {
     pub addresses: Vec<SocketAddr>,
     /// What it speaks there.
     pub dialect: Dialect,
+    /// It is spoken to in TLS only, and its certificate must be for this name.
+    pub tls: Option<Arc<str>>,
     /// Grows with each fetch of the descriptor; lanes never outlive doubt about the process behind them.
     pub generation: u64,
     /// How it is reached on its own host without a socket for the bytes; the same-host path's own text.

@@ -16,6 +16,7 @@ fn subject() -> Subject {
             name: "far".to_owned(),
             addresses: Vec::new(),
             dialect: Dialect::MooncakeV2,
+            tls: None,
             generation: 1,
             same_host: None,
         },

@@ -9,6 +9,8 @@ use crate::rail::{HELLO_LEN, MAGIC, WELCOME_LEN};
 pub const HANDSHAKE_MAGIC: [u8; 8] = *b"MHAND\x00\x01\xff";
 /// Feature bit of the rail protocol: both sides prove a shared key.
 pub const FEATURE_KEY: u32 = 1 << 1;
+/// Feature bit of the rail protocol, only in announcements: the target speaks TLS.
+pub const FEATURE_TLS: u32 = 1 << 3;
 /// Bytes of a nonce.
 pub const NONCE_LEN: usize = 32;
 /// Bytes of a key id.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
+import subprocess
 
 import pytest
+from moonrail import _moonrail
 
 from .support import output
 
@@ -49,3 +53,28 @@ assert engine.transfer_sync_write(f"127.0.0.1:{engine.get_rpc_port()}", address,
 
     done = run(code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_library_needs_nothing_but_the_c_library() -> None:
+    """No GPU runtime, no verbs, no C++: what is not there at import must not be missed."""
+    listed = subprocess.run(["readelf", "--dynamic", _moonrail.__file__], capture_output=True, text=True, check=True)
+    needed = set(re.findall(r"NEEDED.*\[(.+?)\]", listed.stdout))
+    assert "libc.so.6" in needed
+    c_library = r"libc\.so\.6|libm\.so\.6|libpthread\.so\.0|libdl\.so\.2|librt\.so\.1|libgcc_s\.so\.1|ld-linux.*"
+    assert not [name for name in needed if not re.fullmatch(c_library, name)]
+
+
+MODULES = ("moonrail", "moonrail.mooncake", "mooncake.engine")
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(MODULES)))
+def test_the_order_of_imports_does_not_matter(order: tuple[str, ...]) -> None:
+    code = f"""
+import importlib
+for name in {order!r}:
+    importlib.import_module(name)
+from mooncake.engine import TransferEngine
+engine = TransferEngine()
+assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
+"""
+    assert output(code) == ""

@@ -4,6 +4,9 @@ use super::Code;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+/// The width of a line in rustfmt.toml.
+const LINE: usize = 110;
+
 pub(super) fn codes(codes: &[Code]) -> String {
     let mut out = String::from(
         "//! The stable codes of failures. Made by `cargo xtask generate` from crates/reference/records; change it there.\n\n\
@@ -35,7 +38,10 @@ pub(super) fn codes(codes: &[Code]) -> String {
     }
     for (number, variants) in numbers {
         let ways: Vec<String> = variants.iter().map(|variant| format!("Code::{variant}")).collect();
-        let _ = writeln!(out, "            {} => -{number},", ways.join(" | "));
+        let line = format!("            {} => -{number},", ways.join(" | "));
+        // As rustfmt would break it.
+        let line = if line.len() > LINE { line.replace(" | ", "\n            | ") } else { line };
+        let _ = writeln!(out, "{line}");
     }
     out.push_str(
         "            _ => -1,\n        }\n    }\n}\n\nimpl fmt::Display for Code {\n    \

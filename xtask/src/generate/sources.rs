@@ -5,7 +5,11 @@ use moonrail_reference::Matcher;
 use std::fs;
 
 /// What begins a text that goes to the log, and how its line begins.
-const LOGS: [(&str, &str); 2] = [("warn!(", "moonrail WARNING "), ("error!(", "moonrail ERROR ")];
+const LOGS: [(&str, &str); 3] = [
+    ("warn!(", "moonrail WARNING "),
+    ("warn(format_args!(", "moonrail WARNING "),
+    ("error!(", "moonrail ERROR "),
+];
 
 /// What begins the text of an exception that carries no code.
 const EXCEPTIONS: [(&str, &str); 4] = [
@@ -16,8 +20,13 @@ const EXCEPTIONS: [(&str, &str); 4] = [
 ];
 
 /// Texts that hold nothing but what others say.
-const EMPTY: [&str; 3] =
-    ["{message}", "{method} returned {value}: {error}", "argument '{name}', item {index}: {message}"];
+const EMPTY: [&str; 5] = [
+    "{message}",
+    "{method} returned {value}: {error}",
+    "argument '{name}', item {index}: {message}",
+    "{what}",
+    "{event}",
+];
 
 #[test]
 fn every_warning_and_exception_has_a_record() {

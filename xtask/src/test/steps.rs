@@ -27,6 +27,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "consumers", fast: false, run: |context| pytest(context, "tests/consumers") },
     Step { name: "recipes", fast: false, run: |context| pytest(context, "tests/recipes") },
     Step { name: "recipes-tcp", fast: false, run: recipes_over_tcp },
+    Step { name: "page", fast: false, run: page },
     Step { name: "interop", fast: false, run: interop },
 ];
 
@@ -168,6 +169,15 @@ fn metadata_interop(context: &Context<'_>) -> StepResult {
     let mut command = process::cargo(context.workspace);
     command.args(["test", "--locked", "--package", "moonrail-metadata", "--test", "genuine", "--"]);
     pass(command.args(["--ignored", "--skip", "an_old_"]).env("MOONRAIL_GENUINE_PYTHON", python))
+}
+
+/// One at a time: the browser and the engines that it looks at want the cores for themselves.
+fn page(context: &Context<'_>) -> StepResult {
+    match system::chromium(context.workspace) {
+        Ok(()) => pass(&mut pytest_command(context, "tests/page")?),
+        Err(system::Missing::NeedsRoot(why)) => Ok(Outcome::Skipped(why)),
+        Err(system::Missing::Failed(why)) => Err(why),
+    }
 }
 
 fn pytest(context: &Context<'_>, folder: &str) -> StepResult {

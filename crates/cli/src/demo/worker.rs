@@ -7,7 +7,7 @@ use moonrail::Engine;
 
 use crate::demo::messages::{self, Event, Role};
 use crate::demo::{decode, prefill};
-use crate::endpoint::{self, Metadata, P2P};
+use crate::endpoint::{self, Metadata};
 use crate::failure::Failure;
 
 /// What a worker reads its jobs from.
@@ -54,6 +54,6 @@ pub(crate) fn run() -> Result<(), Failure> {
 
 /// An engine of this host only.
 pub(super) fn engine() -> Result<Engine, Failure> {
-    let metadata = Metadata { metadata_server: P2P.to_owned(), key_file: None, allow: None };
+    let metadata = Metadata::p2p();
     endpoint::start(endpoint::config("127.0.0.1".to_owned(), &metadata)?)
 }

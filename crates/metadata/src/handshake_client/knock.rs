@@ -1,19 +1,18 @@
 //! Proving the shared key to a peer, having it proven, and the peer's sealed reply (docs/security.md, "On the wire").
 
-use std::net::TcpStream;
-
 use moonrail_access::prove::BLOCK_LEN;
 use moonrail_access::{AccessControl, Denied, Initiator, Session, Step, nonce};
 use moonrail_wire::auth::{PROOF_LEN, Port};
 use moonrail_wire::handshake::{Decoder, Message};
 
-use super::talk::{cut_off, malformed, read_some, send};
+use super::talk::{cut_off, malformed};
+use super::wire::Wire;
 use crate::deadline::Deadline;
 use crate::error::{MetadataError, MetadataErrorKind, WaitStage};
 
 /// The exchange, as its initiator.
 pub(super) fn prove(
-    stream: &mut TcpStream,
+    wire: &mut Wire,
     name: &str,
     deadline: Deadline,
     access: &AccessControl,
@@ -29,12 +28,12 @@ pub(super) fn prove(
         MetadataError::new(MetadataErrorKind::Denied(why), name, format!("{why}{hint}"))
     };
     let nonce = nonce().map_err(|error| MetadataError::from_io(&error, WaitStage::Request, name))?;
-    let mut initiator = Initiator::new(Port::Handshake, &access.keys(), 0, 0, nonce);
-    send(stream, initiator.hello(), name, deadline)?;
+    let mut initiator = Initiator::new(Port::Handshake, &access.keys(), 0, 0, nonce).bound(wire.binding());
+    wire.send(initiator.hello(), name, deadline)?;
     let mut first = true;
     loop {
         let mut block = [0; BLOCK_LEN];
-        match fill(stream, &mut block, name, deadline) {
+        match fill(wire, &mut block, name, deadline) {
             Ok(()) => {}
             // That is what engines without the exchange do.
             Err(error) if first && error.kind == MetadataErrorKind::Reset => {
@@ -45,7 +44,7 @@ pub(super) fn prove(
         first = false;
         match initiator.take(&block).map_err(denied)? {
             Step::Receive => {}
-            Step::Send(proof) => send(stream, &proof, name, deadline)?,
+            Step::Send(proof) => wire.send(&proof, name, deadline)?,
             Step::Done(admitted) => return Ok(admitted.session),
         }
     }
@@ -53,14 +52,14 @@ pub(super) fn prove(
 
 /// The peer's reply, if the tag behind it is right.
 pub(super) fn receive(
-    stream: &mut TcpStream,
+    wire: &mut Wire,
     max_len: usize,
     name: &str,
     deadline: Deadline,
     session: &Session,
 ) -> Result<Message, MetadataError> {
     let mut frame = vec![0; 8];
-    fill(stream, &mut frame, name, deadline)?;
+    fill(wire, &mut frame, name, deadline)?;
     let mut decoder = Decoder::new(max_len);
     decoder.feed(&frame).map_err(|error| malformed(&error, name))?;
     let mut missing = frame.first_chunk().map_or(0, |length| u64::from_le_bytes(*length)) as usize;
@@ -68,7 +67,7 @@ pub(super) fn receive(
     // Grows with what comes, not with what is declared.
     while missing > 0 {
         let want = missing.min(chunk.len());
-        match read_some(stream, &mut chunk[..want], name, deadline)? {
+        match wire.read_some(&mut chunk[..want], name, deadline)? {
             0 => return Err(cut_off(frame.len(), name)),
             count => {
                 frame.extend_from_slice(&chunk[..count]);
@@ -77,7 +76,7 @@ pub(super) fn receive(
         }
     }
     let mut tag = [0; PROOF_LEN];
-    fill(stream, &mut tag, name, deadline)?;
+    fill(wire, &mut tag, name, deadline)?;
     if !session.is_reply(&frame, &tag) {
         let text = "the reply was changed on its way: its tag is wrong";
         return Err(MetadataError::new(MetadataErrorKind::Denied(Denied::Impostor), name, text));
@@ -88,15 +87,10 @@ pub(super) fn receive(
     }
 }
 
-fn fill(
-    stream: &mut TcpStream,
-    into: &mut [u8],
-    name: &str,
-    deadline: Deadline,
-) -> Result<(), MetadataError> {
+fn fill(wire: &mut Wire, into: &mut [u8], name: &str, deadline: Deadline) -> Result<(), MetadataError> {
     let mut have = 0;
     while have < into.len() {
-        match read_some(stream, &mut into[have..], name, deadline)? {
+        match wire.read_some(&mut into[have..], name, deadline)? {
             0 => return Err(cut_off(have, name)),
             count => have += count,
         }

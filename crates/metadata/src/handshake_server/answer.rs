@@ -6,7 +6,7 @@ use moonrail_wire::json::{self, JsonError};
 use moonrail_wire::segment::SegmentDescriptor;
 
 use super::HandshakeHandler;
-use crate::KEY_REQUIRED;
+use crate::{KEY_REQUIRED, TLS_REQUIRED};
 
 /// The reply, or why the connection is closed without one.
 pub(super) fn answer(handler: &dyn HandshakeHandler, request: &Message) -> Result<Message, JsonError> {
@@ -22,13 +22,23 @@ pub(super) fn answer(handler: &dyn HandshakeHandler, request: &Message) -> Resul
     Ok(Message { kind: request.kind, body })
 }
 
-/// The reply to a caller without the key. Nothing of the request was looked at but its kind.
-pub(super) fn locked(kind: Kind) -> Message {
-    let reason = "a shared key is required here (MOONRAIL_KEY_FILE)";
+/// What a caller lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lacks {
+    Key,
+    Tls,
+}
+
+/// The reply to a caller without the key or TLS. Nothing of the request was looked at but its kind.
+pub(super) fn locked(kind: Kind, lacks: Lacks) -> Message {
+    let (reason, code) = match lacks {
+        Lacks::Key => ("a shared key is required here (MOONRAIL_KEY_FILE)", KEY_REQUIRED),
+        Lacks::Tls => ("only TLS is spoken here (MOONRAIL_TLS_CERT)", TLS_REQUIRED),
+    };
     let body = match kind {
         Kind::Connection | Kind::Untyped => ConnectionReply::rejection(reason).to_json(),
         Kind::Notify => NotifyReply { accepted: false }.to_json(),
-        Kind::Metadata | Kind::Probe => refusal(reason, Some(KEY_REQUIRED)),
+        Kind::Metadata | Kind::Probe => refusal(reason, Some(code)),
     };
     Message { kind, body }
 }

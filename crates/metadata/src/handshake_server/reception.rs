@@ -2,30 +2,31 @@
 
 use std::net::SocketAddr;
 
-use moonrail_access::{AccessControl, Denied, Offer, Session, Target, nonce};
+use moonrail_access::{AccessControl, Binding, Denied, Offer, Session, Target, nonce};
 use moonrail_wire::auth::{HANDSHAKE_MAGIC, PROOF_LEN, Port};
 use moonrail_wire::handshake::{Decoder, Message};
-use moonrail_wire::rail::HELLO_LEN;
+use moonrail_wire::rail::{HELLO_LEN, WelcomeStatus};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use super::connection::close;
+use super::line::Duplex;
 
-const OFFER: Offer = Offer { port: Port::Handshake, epoch: 0, features: 0, max_payload: 0 };
+const OFFER: Offer = Offer { port: Port::Handshake, epoch: 0, features: 0, max_payload: 0, binding: None };
 
 /// Has the caller prove the key; the first 8 bytes of its hello were received already. Refusals are told, to the caller
 /// and in the log.
 pub(super) async fn admit(
-    stream: &mut TcpStream,
+    stream: &mut dyn Duplex,
     caller: SocketAddr,
     access: &AccessControl,
+    binding: Binding,
 ) -> Result<Session, String> {
     let mut hello = [0; HELLO_LEN];
     let (magic, rest) = hello.split_at_mut(HANDSHAKE_MAGIC.len());
     magic.copy_from_slice(&HANDSHAKE_MAGIC);
     stream.read_exact(rest).await.map_err(said)?;
     let nonce = nonce().map_err(said)?;
-    let (why, told) = match Target::challenge(OFFER, &access.keys(), &hello, nonce) {
+    let (why, told) = match Target::challenge(Offer { binding, ..OFFER }, &access.keys(), &hello, nonce) {
         Ok(challenge) => {
             stream.write_all(&challenge.bytes).await.map_err(said)?;
             let mut proof = [0; PROOF_LEN];
@@ -51,9 +52,17 @@ pub(super) async fn admit(
     Err(why.to_string())
 }
 
+/// Tells a caller that brings a key in clear that only TLS is spoken here.
+pub(super) async fn ask_for_tls(stream: &mut dyn Duplex) -> std::io::Result<()> {
+    let mut hello = [0; HELLO_LEN];
+    stream.read_exact(&mut hello).await?;
+    stream.write_all(&OFFER.welcome(WelcomeStatus::TlsRequired, 0)).await?;
+    close(stream).await
+}
+
 /// The caller's request, if the tag behind it is right.
 pub(super) async fn receive(
-    stream: &mut TcpStream,
+    stream: &mut dyn Duplex,
     caller: SocketAddr,
     access: &AccessControl,
     max_len: usize,

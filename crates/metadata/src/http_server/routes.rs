@@ -6,13 +6,15 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, Request, State};
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use moonrail_access::Telling;
+use moonrail_reference::Answer;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use super::status::{self, Status};
 use super::store::{Store, Taken, Written};
 use super::{ServerLimits, listing};
 use crate::handshake_client::HandshakeClient;
@@ -32,28 +34,66 @@ pub(super) struct Service {
     probes: Semaphore,
     /// Entries of engines that were gone.
     replaced: Telling,
+    status: Status,
 }
 
 impl Service {
     pub(super) fn new(limits: ServerLimits, client: HandshakeClient) -> Service {
         let (store, probes) = (Mutex::new(Store::new(limits)), Semaphore::new(PROBES));
-        Service { store, limits, client, probes, replaced: Telling::default() }
+        Service { store, limits, client, probes, replaced: Telling::default(), status: Status::new() }
     }
 }
 
 pub(super) fn router(service: Arc<Service>) -> Router {
     Router::new()
         .route("/metadata", any(metadata))
-        .route("/", get(list))
+        .route("/", get(root))
+        .route("/api/cluster", get(cluster))
+        .route(
+            "/api/cluster/schema",
+            get(|| async { guarded(typed("application/schema+json", status::SCHEMA)) }),
+        )
+        .route("/status.css", get(|| async { guarded(typed("text/css; charset=utf-8", status::STYLE)) }))
+        .route(
+            "/status.js",
+            get(|| async { guarded(typed("text/javascript; charset=utf-8", status::SCRIPT)) }),
+        )
         .with_state(service)
         .merge(super::reference::router())
 }
 
 type Pairs = Vec<(String, String)>;
 
-async fn list(State(service): State<Arc<Service>>, Query(query): Query<Pairs>) -> Response {
+/// A page for browsers; a plain list for everyone else, as curl and the doctor ask for it.
+async fn root(
+    State(service): State<Arc<Service>>,
+    headers: HeaderMap,
+    Query(query): Query<Pairs>,
+) -> Response {
     let as_json =
         query.iter().any(|(name, value)| name == "json" && !matches!(value.as_str(), "0" | "false"));
+    let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut response = if !as_json && accepted.any(|accepted| accepted.contains("text/html")) {
+        let filter = query.into_iter().find(|(name, _)| name == "q").map(|(_, filter)| filter);
+        match service.status.page(&service.store, filter.unwrap_or_default()).await {
+            Some(page) => guarded(typed("text/html; charset=utf-8", page)),
+            None => say(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made"),
+        }
+    } else {
+        list(&service, as_json).await
+    };
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
+    response
+}
+
+async fn cluster(State(service): State<Arc<Service>>) -> Response {
+    match service.status.json(&service.store).await {
+        Some(json) => guarded(typed("application/json", json)),
+        None => say(StatusCode::INTERNAL_SERVER_ERROR, "the cluster could not be put together"),
+    }
+}
+
+async fn list(service: &Service, as_json: bool) -> Response {
     let entries = listing::snapshot(&service.store.lock());
     let work = move || {
         let segments = listing::collect(&entries);
@@ -136,6 +176,15 @@ async fn whether_gone(service: &Arc<Service>, taken: &Taken) -> Option<String> {
 
 fn say(status: StatusCode, text: &'static str) -> Response {
     (status, typed("application/json; charset=utf-8", Bytes::from_static(text.as_bytes()))).into_response()
+}
+
+/// With the headers of every page: nothing is loaded from elsewhere, nothing runs that is not ours.
+fn guarded(answer: impl IntoResponse) -> Response {
+    let mut response = answer.into_response();
+    for (name, value) in Answer::HEADERS {
+        response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    response
 }
 
 fn typed(kind: &'static str, body: impl Into<Bytes>) -> impl IntoResponse {

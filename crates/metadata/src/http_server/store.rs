@@ -25,7 +25,7 @@ pub(super) struct Entry {
     pub(super) value: Bytes,
     pub(super) written: Instant,
     /// Grows with each write to the store.
-    change: u64,
+    pub(super) change: u64,
     /// For unique keys, where the value can be read.
     owner: Option<RpcMeta>,
 }

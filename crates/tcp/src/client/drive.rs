@@ -143,6 +143,7 @@ fn pump(
             Ok(Received::Some) => moved = true,
             Ok(Received::End) => return Err(failure::gone(target, work, here(), send_error.as_ref()).into()),
             Ok(Received::Refused(code)) => return Err(Ending::Refused(code)),
+            Ok(Received::TlsRequired) => return Err(failure::tls_required(target, work, here()).into()),
             Ok(Received::KeyRequired) => return Err(failure::key_required(target, work, here()).into()),
             Ok(Received::Restarted) => return Err(failure::restarted(target, work, here()).into()),
             Ok(Received::Malformed(bytes)) => return Err(malformed(target, work, here(), bytes).into()),
@@ -154,6 +155,7 @@ fn pump(
         if control.expired(now) {
             return Err(Ending::Deadline);
         }
+        moved |= lane.stream.progressed();
         if moved {
             learn(lane, looking.take().is_some(), slept);
             slept = Duration::ZERO;
@@ -175,6 +177,7 @@ fn pump(
             return Err(failure::stalled(target, work, here(), (now - last_progress).as_secs_f64()).into());
         };
         let want_write = send_error.is_none() && !exchange.sent_all() && exchange.may_send();
+        let want_write = want_write || lane.stream.wants_write();
         let interest = if want_write { Interest::Both } else { Interest::Read };
         lane.stream.wake_at(exchange.worth_waking());
         wait(lane.as_fd(), interest, Some(slice))
@@ -209,7 +212,8 @@ fn settle(lane: &mut Lane, work: &Work<'_>, exchange: &mut impl Exchange, patien
         if moved {
             continue;
         }
-        let interest = if broken || exchange.sent_all() { Interest::Read } else { Interest::Both };
+        let all_out = exchange.sent_all() && !lane.stream.wants_write();
+        let interest = if broken || all_out { Interest::Read } else { Interest::Both };
         let revoked = work.holds.any_revoked();
         if revoked || wait(lane.as_fd(), interest, Some(left.min(WAIT_SLICE))).is_err() {
             return false;

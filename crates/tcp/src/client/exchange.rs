@@ -29,6 +29,8 @@ pub(super) enum Received {
     Restarted,
     /// The peer wants a shared key; nothing was looked at.
     KeyRequired,
+    /// The peer wants TLS; nothing was looked at.
+    TlsRequired,
     /// Where the answer to the entry at `next_index` belongs stand these bytes.
     Malformed([u8; STATUS_LEN]),
 }

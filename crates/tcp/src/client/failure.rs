@@ -3,7 +3,10 @@
 use std::io;
 use std::time::Duration;
 
+use moonrail_access::{TlsDenied, TlsFault};
 use moonrail_transport::{Code, Error, Failure, Opcode, Retry, Stage, Stop, Target, Work};
+
+use crate::checked::Corrupt;
 
 /// How long a transfer may stand still before it lets go of memory that is being unregistered.
 const LETS_GO: Duration = Duration::from_millis(100);
@@ -42,7 +45,11 @@ pub(super) fn failed(
         | Code::TokenRefused
         | Code::KeyRequired
         | Code::KeyRefused
-        | Code::PeerUnproven => Retry::AfterFix,
+        | Code::PeerUnproven
+        | Code::TlsRequired
+        | Code::TlsUntrusted
+        | Code::TlsRefused
+        | Code::TlsNotOffered => Retry::AfterFix,
         _ if untouched => Retry::Safe,
         _ => Retry::Unsafe,
     };
@@ -75,6 +82,13 @@ pub(super) fn applied(count: usize, work: &Work<'_>) -> String {
 
 /// A connection that ended in the middle: `cause` is `None` for an end of file.
 pub(super) fn gone(target: &Target, work: &Work<'_>, reached: Reached, cause: Option<&io::Error>) -> Failure {
+    if let Some(fault) = cause.and_then(TlsFault::behind) {
+        return tls(target, work, reached, fault);
+    }
+    if let Some(corrupt) = cause.and_then(Corrupt::behind) {
+        let message = format!("{}: {corrupt}", endpoint(target));
+        return failed(target, work, reached, Code::ChecksumMismatch, Stage::Transfer, message);
+    }
     let how =
         cause.map_or("closed the connection".to_owned(), |cause| format!("broke the connection: {cause}"));
     let message = format!("the peer at {} {how} before the transfer was confirmed", endpoint(target));
@@ -101,6 +115,32 @@ pub(super) fn key_required(target: &Target, work: &Work<'_>, reached: Reached) -
     let mut failure = failed(target, work, reached, Code::KeyRequired, Stage::Connect, message);
     failure.untouched = true;
     failure
+}
+
+/// The peer speaks nothing but TLS. It looked at nothing.
+pub(super) fn tls_required(target: &Target, work: &Work<'_>, reached: Reached) -> Failure {
+    let message = format!(
+        "the peer at {} speaks nothing but TLS, and this engine called it in clear (MOONRAIL_TLS_CERT)",
+        endpoint(target)
+    );
+    let mut failure = failed(target, work, reached, Code::TlsRequired, Stage::Connect, message);
+    failure.untouched = true;
+    failure
+}
+
+/// A connection whose TLS goes no further.
+fn tls(target: &Target, work: &Work<'_>, reached: Reached, fault: &TlsFault) -> Failure {
+    let (code, hint) = match fault.denied() {
+        TlsDenied::Untrusted => {
+            (Code::TlsUntrusted, " (MOONRAIL_TLS_CA, MOONRAIL_TLS_PINS, MOONRAIL_TLS_NAME)")
+        }
+        TlsDenied::Refused => (Code::TlsRefused, ": its log says why"),
+        TlsDenied::Required => (Code::TlsRequired, ""),
+        TlsDenied::NotOffered => (Code::TlsNotOffered, ""),
+        TlsDenied::Broken => (Code::ProtocolError, ""),
+    };
+    let stage = if reached.untouched { Stage::Connect } else { Stage::Transfer };
+    failed(target, work, reached, code, stage, format!("{}: {fault}{hint}", endpoint(target)))
 }
 
 /// A local range that the kernel cannot read or write.

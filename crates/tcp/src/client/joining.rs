@@ -1,7 +1,8 @@
-//! The trace that a call is part of, for the target to join (docs/rail-protocol.md, section 10).
+//! The trace that a call is part of, for the target to join (docs/rail-protocol.md, section 11).
 
 use moonrail_transport::{Control, Failure, Target, Work};
 use moonrail_wire::TraceContext;
+use moonrail_wire::rail::FEATURES;
 
 use super::lane::Lane;
 use super::opening;
@@ -17,7 +18,7 @@ pub(super) fn join(
 ) -> Result<(), Failure> {
     let Some(rail) = &mut lane.rail else { return Ok(()) };
     if trace.is_some() && rail.is_new() {
-        let features = opening::greet(&mut lane.stream, rail.epoch(), target, work, control)?;
+        let features = opening::greet(&mut lane.stream, rail.epoch(), FEATURES, target, work, control)?;
         rail.welcomed(features);
     }
     rail.join(trace);

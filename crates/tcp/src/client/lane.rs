@@ -5,14 +5,16 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-use moonrail_access::AccessControl;
 use moonrail_sys::poll::{Interest, Ready, wait};
 use moonrail_sys::{errno, socket};
 use moonrail_transport::{Code, Control, Dialect, Failure, Stage, Target, Work};
+use moonrail_wire::rail::CHECKSUM;
 
 use super::failure::{self, Reached, failed};
+use super::guards::Guards;
 use super::opening;
 use super::rail::LaneState;
+use crate::checked::Checked;
 use crate::spin::Spin;
 use crate::stream::Stream;
 
@@ -32,17 +34,36 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// [`Lane::connect`], and on a rail lane, with `access` control, the proof of the shared key.
+    /// [`Lane::connect`], and on a rail lane TLS and the proof of the shared key, where they are asked for.
     pub(super) fn open(
         target: &Target,
         work: &Work<'_>,
         control: &Control<'_>,
-        access: Option<&AccessControl>,
+        guards: &Guards,
     ) -> Result<Lane, Failure> {
         let mut lane = Self::connect(target, work, control)?;
-        if let (Some(access), Some(rail)) = (access, &mut lane.rail) {
-            let features = opening::prove(&mut lane.stream, rail.epoch(), access, target, work, control)?;
-            rail.welcomed(features);
+        if let Some(name) = &target.tls {
+            opening::seal(&mut lane.stream, guards.tls.as_deref(), name, target, work, control)?;
+        }
+        let Some(rail) = &mut lane.rail else { return Ok(lane) };
+        let stream = &mut lane.stream;
+        let (epoch, wants) = (rail.epoch(), guards.wants(stream.is_sealed()));
+        let features = if let Some(access) = &guards.access {
+            opening::prove(stream, epoch, wants, access, target, work, control)?
+        } else if stream.is_sealed() || guards.checksum {
+            // A peer that does not believe this engine says so before anything of the batch was sent.
+            opening::greet(stream, epoch, wants, target, work, control)?
+        } else {
+            return Ok(lane);
+        };
+        rail.welcomed(features);
+        if features & wants & CHECKSUM != 0 {
+            stream.seal(Checked::default(), &[]);
+        } else if wants & CHECKSUM != 0 {
+            tracing::warn!(
+                "{} knows no checksums: bytes to and from it are checked by TCP only",
+                target.name
+            );
         }
         Ok(lane)
     }

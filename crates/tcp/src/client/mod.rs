@@ -7,6 +7,7 @@ mod drive;
 mod exchange;
 mod failure;
 mod growth;
+mod guards;
 mod joining;
 mod lane;
 mod opening;
@@ -25,11 +26,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use foldhash::HashMap;
-use moonrail_access::{AccessControl, Wallet};
+use moonrail_access::{AccessControl, Tls, Wallet};
 use moonrail_transport::{Code, Control, Dialect, Failure, Path, Target, Work};
 use moonrail_wire::TraceContext;
 use parking_lot::RwLock;
 
+use self::guards::Guards;
 use self::pool::Pool;
 
 /// Batches above this many bytes or entries are bulk: they never take a peer's last lane.
@@ -42,13 +44,26 @@ const BULK_ENTRIES: usize = 256;
 /// striped over several lanes: those have a further thread for each further lane while they last.
 pub struct TcpPath {
     lanes_per_peer: usize,
-    access: Option<Arc<AccessControl>>,
+    guards: Guards,
     wallet: Arc<Wallet>,
     pools: RwLock<HashMap<Vec<SocketAddr>, Pools>>,
 }
 
-/// The lanes to one data endpoint, by dialect: what a lane has said once it cannot unsay. Almost always one.
-type Pools = Vec<(Dialect, Arc<Pool>)>;
+/// The lanes to one data endpoint, by what they speak and whom they found there: what a lane has said once it cannot unsay.
+/// Almost always one.
+type Pools = Vec<(Spoken, Arc<Pool>)>;
+
+/// What is spoken on a lane, and the name that the peer has shown to have.
+struct Spoken {
+    dialect: Dialect,
+    tls: Option<Arc<str>>,
+}
+
+impl Spoken {
+    fn is_to(&self, target: &Target) -> bool {
+        self.dialect == target.dialect && self.tls == target.tls
+    }
+}
 
 impl TcpPath {
     /// A path that opens up to `lanes_per_peer` connections (at least 1) to each peer, on demand.
@@ -56,7 +71,7 @@ impl TcpPath {
     pub fn new(lanes_per_peer: usize) -> Self {
         Self {
             lanes_per_peer: lanes_per_peer.max(1),
-            access: None,
+            guards: Guards::default(),
             wallet: Arc::default(),
             pools: RwLock::default(),
         }
@@ -66,7 +81,14 @@ impl TcpPath {
     /// `Allow::mooncake` it speaks nothing but rail.
     #[must_use]
     pub fn guarded(mut self, access: Option<Arc<AccessControl>>) -> Self {
-        self.access = access;
+        self.guards.access = access;
+        self
+    }
+
+    /// The same path, that speaks TLS to every target with a [name](Target::tls), and to no other unless that is allowed.
+    #[must_use]
+    pub fn sealed(mut self, tls: Option<Arc<Tls>>) -> Self {
+        self.guards.tls = tls;
         self
     }
 
@@ -74,6 +96,13 @@ impl TcpPath {
     #[must_use]
     pub fn with_wallet(mut self, wallet: Arc<Wallet>) -> Self {
         self.wallet = wallet;
+        self
+    }
+
+    /// The same path, that asks for checksums on its rail lanes.
+    #[must_use]
+    pub fn checking(mut self, checksum: bool) -> Self {
+        self.guards.checksum = checksum;
         self
     }
 
@@ -86,8 +115,9 @@ impl TcpPath {
         let mut all = self.pools.write();
         let pools = all.entry(target.addresses.clone()).or_default();
         of_dialect(pools, target).unwrap_or_else(|| {
-            let pool = Arc::new(Pool::new(self.lanes_per_peer, self.access.clone()));
-            pools.push((target.dialect, Arc::clone(&pool)));
+            let pool = Arc::new(Pool::new(self.lanes_per_peer, self.guards.clone()));
+            let spoken = Spoken { dialect: target.dialect, tls: target.tls.clone() };
+            pools.push((spoken, Arc::clone(&pool)));
             pool
         })
     }
@@ -136,7 +166,7 @@ impl TcpPath {
         work: &Work<'_>,
         control: &Control<'_>,
     ) -> Result<(), Failure> {
-        opening::may_speak(self.access.as_deref(), target, work)?;
+        opening::may_speak(&self.guards, target, work)?;
         let pool = self.pool(target);
         if target.dialect == Dialect::MooncakeV1 {
             return v1::execute(&pool, target, work, control);
@@ -168,7 +198,7 @@ impl Path for TcpPath {
     fn forget(&self, target: &Target) {
         let mut all = self.pools.write();
         let Some(pools) = all.get_mut(&target.addresses) else { return };
-        for (_, pool) in pools.extract_if(.., |(dialect, _)| *dialect == target.dialect) {
+        for (_, pool) in pools.extract_if(.., |(spoken, _)| spoken.is_to(target)) {
             pool.close();
         }
         if pools.is_empty() {
@@ -178,5 +208,5 @@ impl Path for TcpPath {
 }
 
 fn of_dialect(pools: &Pools, target: &Target) -> Option<Arc<Pool>> {
-    pools.iter().find(|(dialect, _)| *dialect == target.dialect).map(|(_, pool)| Arc::clone(pool))
+    pools.iter().find(|(spoken, _)| spoken.is_to(target)).map(|(_, pool)| Arc::clone(pool))
 }

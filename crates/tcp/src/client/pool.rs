@@ -4,12 +4,12 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
 
-use moonrail_access::AccessControl;
 use moonrail_transport::{Code, Control, Dialect, Failure, Retry, Stage, Target, WAIT_SLICE, Work};
 use parking_lot::{Condvar, Mutex};
 
 use super::failure::{self, Reached};
 use super::growth::Growth;
+use super::guards::Guards;
 use super::lane::Lane;
 
 /// What a v1 server does with the connection after a request.
@@ -27,7 +27,7 @@ pub(super) enum ClosingRule {
 /// Up to `max` lanes to one data endpoint.
 pub(super) struct Pool {
     max: usize,
-    access: Option<Arc<AccessControl>>,
+    guards: Guards,
     state: Mutex<State>,
     freed: Condvar,
     growth: Mutex<Growth>,
@@ -54,9 +54,9 @@ impl Pool {
         self.state.lock().open
     }
 
-    pub(super) fn new(max: usize, access: Option<Arc<AccessControl>>) -> Self {
+    pub(super) fn new(max: usize, guards: Guards) -> Self {
         let growth = Mutex::new(Growth::new(bulk_limit(max)));
-        Self { max, access, state: Mutex::default(), freed: Condvar::new(), growth }
+        Self { max, guards, state: Mutex::default(), freed: Condvar::new(), growth }
     }
 
     /// Takes a lane: an idle one that still lives, else a new one, else the next that is given back.
@@ -104,7 +104,7 @@ impl Pool {
             self.freed.wait_for(&mut state, WAIT_SLICE.min(control.deadline.map_or(WAIT_SLICE, |d| d - now)));
         }
         drop(state);
-        match Lane::open(target, work, control, self.access.as_deref()) {
+        match Lane::open(target, work, control, &self.guards) {
             Ok(lane) => Ok(self.lend(lane, target, bulk)),
             Err(failure) => {
                 self.give_back(None, bulk, None);
@@ -140,7 +140,7 @@ impl Pool {
         state.open += usize::from(idle.is_none());
         state.bulk += 1;
         drop(state);
-        match idle.map_or_else(|| Lane::open(target, work, control, self.access.as_deref()), Ok) {
+        match idle.map_or_else(|| Lane::open(target, work, control, &self.guards), Ok) {
             Ok(lane) => Some(self.lend(lane, target, true)),
             Err(_) => {
                 self.give_back(None, true, None);
@@ -279,11 +279,12 @@ mod tests {
     #[test]
     fn a_lane_that_ended_one_call_in_step_must_end_the_next_one_so_too() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let pool = Arc::new(Pool::new(1, None));
+        let pool = Arc::new(Pool::new(1, Guards::default()));
         let target = Target {
             name: "far".to_owned(),
             addresses: vec![listener.local_addr().unwrap()],
             dialect: Dialect::Rail { epoch: 7 },
+            tls: None,
             generation: 1,
             same_host: None,
         };

@@ -2,7 +2,7 @@
 
 use moonrail_access::Wallet;
 use moonrail_transport::{Code, Control, Failure, Stage, Target, Work};
-use moonrail_wire::rail::{Answer, AnswerKind, Present, TOKEN};
+use moonrail_wire::rail::{Answer, AnswerKind, FEATURES, Present, TOKEN};
 
 use super::failure::{Reached, endpoint, failed};
 use super::lane::Lane;
@@ -25,7 +25,7 @@ pub(super) fn catch_up(
     let tokens = wallet.of(rail.epoch());
     if !tokens.is_empty() {
         if rail.is_new() {
-            let features = opening::greet(&mut lane.stream, rail.epoch(), target, work, control)?;
+            let features = opening::greet(&mut lane.stream, rail.epoch(), FEATURES, target, work, control)?;
             rail.welcomed(features);
         }
         if rail.features() & TOKEN != 0 {

@@ -254,7 +254,12 @@ impl Simulation {
                         return End::Refused;
                     }
                     Ok(Received::End) => return End::Broken,
-                    Ok(Received::Restarted | Received::KeyRequired | Received::Malformed(_)) => {
+                    Ok(
+                        Received::Restarted
+                        | Received::KeyRequired
+                        | Received::TlsRequired
+                        | Received::Malformed(_),
+                    ) => {
                         panic!("seed {}: out of step", self.seed)
                     }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}

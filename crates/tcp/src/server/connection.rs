@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use moonrail_access::AccessControl;
+use moonrail_access::tls::is_client_hello;
 use moonrail_memory::io::HeldIov;
 use moonrail_memory::{Hold, Want};
 use moonrail_sys::errno;
+use moonrail_wire::auth::Port;
 use moonrail_wire::data::{
     DataVersion, HEADER_LEN, Op, RequestHeader, STATUS_OK, STATUS_REJECTED, encode_status,
 };
@@ -18,7 +19,7 @@ use moonrail_wire::rail::MAGIC;
 use super::Shared;
 use super::rail::RailLane;
 use super::reply::{Payload, Replies};
-use super::turn::{TURN_BYTES, Turn, flush, nothing_yet, unreadable};
+use super::turn::{TURN_BYTES, Turn, flush, nothing_yet, unreadable, untrusted};
 use super::waiting::{Taken, Waiting};
 use crate::stream::Stream;
 
@@ -53,7 +54,7 @@ pub(super) struct Connection {
     /// Whether the next header is the connection's first, and then whether it began a rail hello.
     first: bool,
     rail: bool,
-    /// It has yet to show that it brings a shared key.
+    /// It has yet to show that it brings a shared key, or speaks TLS and rail.
     unproven: bool,
     /// No further request is taken; the connection ends when every answer is out.
     finishing: bool,
@@ -80,7 +81,10 @@ impl Connection {
 
     /// Between requests and with nothing owed: it may stay so for ever. Who has yet to prove a key may not.
     pub(super) fn at_rest(&self) -> bool {
-        matches!(self.place, Place::Header(0)) && self.replies.is_empty() && !self.unproven
+        matches!(self.place, Place::Header(0))
+            && self.replies.is_empty()
+            && !self.unproven
+            && !self.stream.wants_write()
     }
 
     pub(super) fn peer(&self) -> SocketAddr {
@@ -99,17 +103,21 @@ impl Connection {
     /// Moves what can be moved now, up to [`TURN_BYTES`].
     pub(super) fn turn(&mut self, shared: &Shared, now: Instant) -> Turn {
         let mut budget = TURN_BYTES;
-        self.unproven = self.first && shared.options.access.is_some();
+        self.unproven = self.first && (shared.options.access.is_some() || shared.options.tls.is_some());
         loop {
             let got = match self.take_requests(shared, budget) {
                 Ok(got) => got,
-                Err(_) => return Turn::Closed,
+                Err(error) => {
+                    untrusted(shared, self.peer, &error);
+                    return Turn::Closed;
+                }
             };
             let sent = match self.send_replies(shared, budget) {
                 Ok(sent) => sent,
                 Err(_) => return Turn::Closed,
             };
-            if got + sent > 0 {
+            // Who has yet to prove something has as long as a request may stand still, for all of it.
+            if got + sent > 0 && !self.unproven {
                 self.last_progress = now;
             }
             if self.rail {
@@ -120,7 +128,8 @@ impl Connection {
             }
             budget = budget.saturating_sub(got + sent);
             if budget == 0 || got + sent == 0 {
-                return Turn::Open { read: self.may_take(), write: !self.replies.is_empty() };
+                let write = !self.replies.is_empty() || self.stream.wants_write();
+                return Turn::Open { read: self.may_take(), write };
             }
         }
     }
@@ -201,11 +210,27 @@ impl Connection {
                 let have = *have;
                 let got = self.stream.receive_bytes(&mut self.header[have..]);
                 let Some(got) = nothing_yet(got)? else { return Ok(None) };
+                if self.first && self.begins_tls(shared, have + got)? {
+                    return Ok(Some(got as u64));
+                }
                 self.have_header(shared, have + got);
                 Ok(Some(got as u64))
             }
             Place::Payload(_) => self.take_payload(shared),
         }
+    }
+
+    /// Whether the connection's first `have` bytes begin TLS. Then all that follows is taken from inside it.
+    fn begins_tls(&mut self, shared: &Shared, have: usize) -> io::Result<bool> {
+        let begun = &self.header[..have];
+        let Some(tls) =
+            shared.options.tls.as_ref().filter(|_| !self.stream.is_sealed() && is_client_hello(begun))
+        else {
+            return Ok(false);
+        };
+        self.stream.seal(tls.target(Port::Data)?, begun);
+        self.place = Place::Header(0);
+        Ok(true)
     }
 
     fn take_payload(&mut self, shared: &Shared) -> io::Result<Option<u64>> {
@@ -259,8 +284,8 @@ impl Connection {
                 self.rail = true;
                 return;
             }
-            if let Some(access) = shared.options.locked() {
-                self.bar(shared, access);
+            if let Some(why) = shared.options.bars_mooncake(self.stream.is_sealed()) {
+                self.bar(shared, why);
                 return;
             }
             let header = RequestHeader::decode(&self.header);
@@ -270,14 +295,10 @@ impl Connection {
         }
     }
 
-    /// Ends a connection in a protocol that knows no key, at its first header: nothing is looked at.
-    fn bar(&mut self, shared: &Shared, access: &AccessControl) {
+    /// Ends a connection in a protocol that is not spoken here, at its first header: nothing is looked at.
+    fn bar(&mut self, shared: &Shared, why: &'static str) {
         shared.counters.refused.fetch_add(1, Relaxed);
-        access.refuse(
-            "data",
-            self.peer,
-            &"Mooncake's protocol knows no key (MOONRAIL_ALLOW=mooncake allows it)",
-        );
+        shared.options.refuse(self.peer, &why);
         self.finishing = true;
         self.turn_down(RequestHeader::decode(&self.header).version);
     }

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use moonrail_access::{AccessControl, Telling, TokenIssuer};
+use moonrail_access::{AccessControl, Telling, Tls, TokenIssuer};
 use moonrail_memory::RegionTable;
 use moonrail_sys::Waker;
 use moonrail_sys::process::ForkGuard;
@@ -51,6 +51,8 @@ pub struct ServerOptions {
     /// With it, clients have to prove the shared key; Mooncake's protocol and rail lanes without a proof are served only
     /// where it allows `mooncake`.
     pub access: Option<Arc<AccessControl>>,
+    /// With it, clients have to speak TLS; bytes in clear are taken only where it allows `clear` or `mooncake`.
+    pub tls: Option<Arc<Tls>>,
     /// Judges the tokens of guarded regions. Without one, nobody gets at those.
     pub tokens: Option<Arc<TokenIssuer>>,
     /// Told of requests that are part of a trace. Without one, clients are not asked to name it.
@@ -58,9 +60,35 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// The feature bits that rail clients may have.
+    /// The feature bits that every rail client may have.
     fn features(&self) -> u32 {
         FEATURES & if self.traces.is_some() { !0 } else { !TRACE }
+    }
+
+    /// Whether nothing in clear is taken.
+    fn only_tls(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| !tls.allow().without_tls())
+    }
+
+    /// Why Mooncake's protocol is not spoken on a connection.
+    fn bars_mooncake(&self, sealed: bool) -> Option<&'static str> {
+        if sealed {
+            return Some("only rail is spoken inside TLS");
+        }
+        if self.locked().is_some() {
+            return Some("Mooncake's protocol knows no key (MOONRAIL_ALLOW=mooncake allows it)");
+        }
+        let barred = self.tls.as_ref().is_some_and(|tls| !tls.allow().mooncake);
+        barred.then_some("Mooncake's protocol knows no TLS (MOONRAIL_ALLOW=mooncake allows it)")
+    }
+
+    /// Counts a client that was refused, and tells of it.
+    fn refuse(&self, client: SocketAddr, why: &dyn std::fmt::Display) {
+        match (&self.access, &self.tls) {
+            (Some(access), _) => access.refuse("data", client, why),
+            (None, Some(tls)) => tls.refuse("data", client, why),
+            (None, None) => {}
+        }
     }
 
     /// The access control that whoever brings no key has to be refused by.
@@ -77,6 +105,7 @@ impl Default for ServerOptions {
             serve_v1_writes: true,
             epoch: 0,
             access: None,
+            tls: None,
             tokens: None,
             traces: None,
         }

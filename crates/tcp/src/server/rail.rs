@@ -22,7 +22,8 @@ use super::Shared;
 use super::rail_answers::Answers;
 use super::tokens::{self, Grants};
 use super::trace::UnderWay;
-use super::turn::{TURN_BYTES, Turn, flush, nothing_yet, unreadable};
+use super::turn::{TURN_BYTES, Turn, flush, nothing_yet, unreadable, untrusted};
+use crate::checked::Checked;
 use crate::run::{Expect, Limit, Run};
 use crate::stream::Stream;
 
@@ -75,6 +76,8 @@ pub(super) struct RailLane {
     traced: Option<Box<UnderWay>>,
     /// Feature bits in force.
     features: u32,
+    /// What follows the welcome that is on its way travels with checksums.
+    checks: bool,
     finishing: bool,
     pub last_progress: Instant,
 }
@@ -97,13 +100,14 @@ impl RailLane {
             grants: Grants::default(),
             traced: None,
             features: 0,
+            checks: false,
             finishing: false,
             last_progress: now,
         }
     }
 
     pub(super) fn at_rest(&self) -> bool {
-        matches!(self.place, Place::Head(0)) && self.answers.is_empty()
+        matches!(self.place, Place::Head(0)) && self.answers.is_empty() && !self.stream.wants_write()
     }
 
     pub(super) fn peer(&self) -> SocketAddr {
@@ -125,22 +129,37 @@ impl RailLane {
         loop {
             let moved =
                 self.take(shared, budget).and_then(|got| Ok(got + self.send_answers(shared, budget)?));
-            let Ok(moved) = moved else { return Turn::Closed };
-            if moved > 0 {
+            let moved = match moved {
+                Ok(moved) => moved,
+                Err(error) => {
+                    untrusted(shared, self.peer, &error);
+                    return Turn::Closed;
+                }
+            };
+            let flushed = self.stream.flush().is_ok();
+            if self.checks && self.answers.is_empty() {
+                self.checks = false;
+                self.stream.seal(Checked::default(), &[]);
+            }
+            if moved > 0 || self.stream.progressed() {
                 self.last_progress = now;
             }
-            if self.finishing && self.answers.is_empty() {
+            let unsent = !self.answers.is_empty() || (flushed && self.stream.wants_write());
+            if self.finishing && !unsent {
                 return Turn::Closed;
             }
             budget = budget.saturating_sub(moved);
-            if budget == 0 || moved == 0 {
-                return Turn::Open { read: self.may_take(), write: !self.answers.is_empty() };
+            // No event tells of what the socket has handed over already.
+            let held = moved > 0 && self.stream.holds_received() && self.may_take();
+            if (budget == 0 && !held) || moved == 0 {
+                return Turn::Open { read: self.may_take(), write: unsent };
             }
+            budget = budget.max(1);
         }
     }
 
     fn may_take(&self) -> bool {
-        !self.finishing && self.answers.len() < MAX_ANSWERS
+        !self.finishing && !self.checks && self.answers.len() < MAX_ANSWERS
     }
 
     fn take(&mut self, shared: &Shared, budget: u64) -> io::Result<u64> {

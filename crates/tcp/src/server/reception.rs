@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use moonrail_access::prove::DOUBLE_LEN;
 use moonrail_access::{AccessControl, Challenge, Denied, Offer, Target, nonce};
 use moonrail_wire::auth::{FEATURE_KEY, PROOF_LEN, Port};
-use moonrail_wire::rail::{HELLO_LEN, Hello, WELCOME_LEN};
+use moonrail_wire::rail::{CHECKSUM, HELLO_LEN, Hello, VERSION, WELCOME_LEN, Welcome, WelcomeStatus};
 
 use super::rail::MAX_PAYLOAD;
+use crate::stream::Stream;
 
 /// What a client that is turned away is told before its connection ends.
 type Told = Option<[u8; WELCOME_LEN]>;
@@ -17,14 +18,31 @@ pub(super) fn brings_key(hello: &[u8; HELLO_LEN]) -> bool {
     Hello::decode(hello).is_ok_and(|hello| hello.features & FEATURE_KEY != 0)
 }
 
+/// The feature bits that this connection may have, of which the `known` ones any may. TLS checks bytes by itself.
+pub(super) fn features(known: u32, sealed: bool) -> u32 {
+    if sealed { known } else { known | CHECKSUM }
+}
+
+/// What a client is told that is turned away for want of what `status` says.
+pub(super) fn welcome(epoch: u64, status: WelcomeStatus) -> [u8; WELCOME_LEN] {
+    Welcome { version: VERSION, status, features: 0, epoch, max_payload: MAX_PAYLOAD }.encode()
+}
+
 /// Challenges the client of a hello.
 pub(super) fn challenge(
     access: &AccessControl,
     (epoch, features): (u64, u32),
     hello: &[u8; HELLO_LEN],
     client: SocketAddr,
+    stream: &Stream,
 ) -> Result<Challenge, Told> {
-    let offer = Offer { port: Port::Data, epoch, features, max_payload: MAX_PAYLOAD };
+    let offer = Offer {
+        port: Port::Data,
+        epoch,
+        features: self::features(features, stream.is_sealed()),
+        max_payload: MAX_PAYLOAD,
+        binding: stream.binding(),
+    };
     let nonce = nonce().map_err(|error| {
         access.refuse("data", client, &format_args!("no random bytes for its challenge: {error}"));
         None

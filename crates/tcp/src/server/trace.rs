@@ -1,4 +1,4 @@
-//! What a traced call of a client came to here (docs/rail-protocol.md, section 10).
+//! What a traced call of a client came to here (docs/rail-protocol.md, section 11).
 //!
 //! Owns the counting of the requests that belong to it. Must not know what a span is, nor who collects it.
 

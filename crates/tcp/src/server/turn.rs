@@ -4,9 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
+use moonrail_access::TlsFault;
 use moonrail_sys::errno;
 
 use super::Shared;
+use crate::checked::Corrupt;
 
 /// Bytes one connection may move before the others get their turn.
 pub(super) const TURN_BYTES: u64 = 1 << 20;
@@ -40,6 +42,17 @@ pub(super) fn unreadable(shared: &Shared, peer: SocketAddr, error: &io::Error) {
         shared.counters.refused.fetch_add(1, Relaxed);
         shared
             .warn(format_args!("registered memory read by {peer} is not mapped: freed without unregister?"));
+    }
+}
+
+/// Counts and tells an end for a reason that TLS or a checksum has found.
+pub(super) fn untrusted(shared: &Shared, peer: SocketAddr, error: &io::Error) {
+    if let Some(corrupt) = Corrupt::behind(error) {
+        shared.counters.refused.fetch_add(1, Relaxed);
+        shared.warn(format_args!("closed the rail lane of {peer}: {corrupt}"));
+    } else if let Some(fault) = TlsFault::behind(error) {
+        shared.counters.refused.fetch_add(1, Relaxed);
+        shared.options.refuse(peer, fault);
     }
 }
 

@@ -29,6 +29,8 @@ pub enum WelcomeStatus {
     NotAdmitted,
     /// The initiator is to prove its key; the target's nonce follows.
     Prove,
+    /// The target speaks nothing but TLS, and the hello came in clear.
+    TlsRequired,
     /// A status that this version does not know: the lane is not open.
     Other(u16),
 }
@@ -99,6 +101,7 @@ impl Welcome {
             WelcomeStatus::KeyRequired => 3,
             WelcomeStatus::NotAdmitted => 4,
             WelcomeStatus::Prove => 5,
+            WelcomeStatus::TlsRequired => 6,
             WelcomeStatus::Other(status) => status,
         };
         let mut bytes = [0; WELCOME_LEN];
@@ -124,6 +127,7 @@ impl Welcome {
                 3 => WelcomeStatus::KeyRequired,
                 4 => WelcomeStatus::NotAdmitted,
                 5 => WelcomeStatus::Prove,
+                6 => WelcomeStatus::TlsRequired,
                 other => WelcomeStatus::Other(other),
             },
             features: u32::from_le_bytes(get(bytes, 12)),

@@ -4,12 +4,14 @@
 
 mod frames;
 mod hello;
+mod record;
 mod trace;
 
 use thiserror::Error;
 
 pub use frames::{Answer, AnswerKind, AnswerStatus, Cancel, Head, Present, Range, Request, RequestKind};
 pub use hello::{Hello, Welcome, WelcomeStatus};
+pub use record::{CHECKSUM, MAX_RECORD, RECORD_HEAD_LEN, RecordHead};
 pub use trace::Trace;
 
 /// The first 8 bytes of a rail connection, and of the welcome.
@@ -37,9 +39,9 @@ pub const CANCEL: u32 = 1 << 0;
 pub const TOKEN: u32 = 1 << 2;
 /// Length of a region token in bytes.
 pub const TOKEN_LEN: usize = 80;
-/// Feature bit: the target takes [`Trace`] frames.
-pub const TRACE: u32 = 1 << 3;
-/// Every feature bit known here.
+/// Feature bit: the target takes [`Trace`] frames. (Bit 3 is in [`crate::auth`], bit 5 is [`CHECKSUM`].)
+pub const TRACE: u32 = 1 << 4;
+/// The feature bits that are always wanted.
 pub const FEATURES: u32 = CANCEL | TOKEN | TRACE;
 
 /// Bytes that are no frame of this protocol; the connection cannot go on.
@@ -57,6 +59,9 @@ pub enum RailError {
     /// A region token of another length than [`TOKEN_LEN`].
     #[error("a token of {0} bytes; it has {TOKEN_LEN}")]
     Token(u64),
+    /// The head of a record that does not have its checksum.
+    #[error("bytes that are no record")]
+    Record,
 }
 
 fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {

@@ -1,4 +1,4 @@
-//! The frame that names a trace (docs/rail-protocol.md, section 10).
+//! The frame that names a trace (docs/rail-protocol.md, section 11).
 
 use super::{REQUEST_LEN, get, put};
 use crate::TraceContext;

@@ -24,6 +24,12 @@ class Options(TypedDict):
     refuse_v1: bool | None
     key_file: str | None
     key: str | None
+    checksum: bool | None
+    tls_cert: str | None
+    tls_key: str | None
+    tls_ca: list[str] | None
+    tls_pins: str | None
+    tls_name: str | None
     allow: str | None
     metrics: str | None
 

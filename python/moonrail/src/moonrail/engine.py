@@ -20,6 +20,11 @@ from .peer import Notify, Peer, Probe
 __all__ = ["Engine", "EngineReport"]
 
 
+def _paths(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
+    """One path or several, as a list of texts."""
+    return [os.fspath(path) for path in ([given] if isinstance(given, str | os.PathLike) else given)]
+
+
 class EngineReport(NamedTuple):
     """An engine's own state."""
 
@@ -75,7 +80,13 @@ class Engine:
         refuse_v1: refuse peers that cannot be told of a refused write (Mooncake up to 0.3.11).
         key_file: file with the shared key that peers have to prove, and are proven; read again when it changes.
         key: the shared key itself; prefer a file.
-        allow: what is allowed without the key: ``mooncake``, ``same-host``.
+        checksum: ask peers for checksums over what travels to and from them over TCP (no).
+        tls_cert: file with this engine's certificate chain in PEM; with it both ports speak TLS 1.3, and take nothing else.
+        tls_key: file with the certificate's private key.
+        tls_ca: file or files with the authorities that peers' certificates must come from.
+        tls_pins: file with the SHA-256 of the public keys that peers may have, one a line.
+        tls_name: the name to expect in every peer's certificate, instead of its host.
+        allow: what is allowed without key and TLS: ``mooncake``, ``same-host``, ``clear``, ``anonymous``.
         metrics: keep figures and tell them over HTTP at ``HOST:PORT`` (port 0: any; a port alone: on 127.0.0.1).
 
     What is not given comes from the environment (``MC_*``, ``MOONRAIL_*``), else it is the default.
@@ -106,6 +117,12 @@ class Engine:
         refuse_v1: bool | None = None,
         key_file: str | os.PathLike[str] | None = None,
         key: str | None = None,
+        checksum: bool | None = None,
+        tls_cert: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
+        tls_ca: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+        tls_pins: str | os.PathLike[str] | None = None,
+        tls_name: str | None = None,
         allow: Iterable[str] | None = None,
         metrics: str | None = None,
     ) -> None:
@@ -126,6 +143,12 @@ class Engine:
             "refuse_v1": refuse_v1,
             "key_file": None if key_file is None else os.fspath(key_file),
             "key": key,
+            "checksum": checksum,
+            "tls_cert": None if tls_cert is None else os.fspath(tls_cert),
+            "tls_key": None if tls_key is None else os.fspath(tls_key),
+            "tls_ca": None if tls_ca is None else _paths(tls_ca),
+            "tls_pins": None if tls_pins is None else os.fspath(tls_pins),
+            "tls_name": tls_name,
             "allow": None if allow is None else ",".join([allow] if isinstance(allow, str) else allow),
             "metrics": metrics,
         }

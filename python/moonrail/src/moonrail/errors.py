@@ -146,7 +146,9 @@ class PeerProtocolError(PeerError):
 
 
 class AccessError(PeerError, PermissionError):
-    """One side does not admit the other: KEY_REQUIRED, KEY_REFUSED, PEER_UNPROVEN."""
+    """One side does not admit the other: KEY_REQUIRED, KEY_REFUSED, PEER_UNPROVEN, TLS_REQUIRED, TLS_UNTRUSTED, TLS_REFUSED,
+    TLS_NOT_OFFERED.
+    """
 
 
 class DeadlineError(TransferError, TimeoutError):

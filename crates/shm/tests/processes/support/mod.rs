@@ -20,6 +20,7 @@ pub(crate) fn target(contact: &str) -> Target {
         name: "far".to_owned(),
         addresses: Vec::new(),
         dialect: Dialect::MooncakeV2,
+        tls: None,
         generation: 1,
         same_host: Some(contact.to_owned()),
     }

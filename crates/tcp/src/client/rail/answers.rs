@@ -37,6 +37,7 @@ impl RailExchange<'_> {
                 Ok(Received::Restarted)
             }
             Ok(Welcome { status: WelcomeStatus::KeyRequired, .. }) => Ok(Received::KeyRequired),
+            Ok(Welcome { status: WelcomeStatus::TlsRequired, .. }) => Ok(Received::TlsRequired),
             _ => Ok(self.malformed()),
         }
     }

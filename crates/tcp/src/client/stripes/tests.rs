@@ -8,6 +8,7 @@ use moonrail_memory::{HoldSet, Want};
 use moonrail_transport::testkit::Side;
 use moonrail_transport::{Code, Dialect, Entry};
 
+use super::super::guards::Guards;
 use super::*;
 use crate::{ServerOptions, TcpServer};
 
@@ -32,7 +33,7 @@ impl Pair {
         let server = TcpServer::start(listener, Arc::clone(&far.regions), options).unwrap();
         let pattern: Vec<u8> = (0..LEN).map(|at| (at / 3 % 251) as u8).collect();
         let (local, remote) = (near.buffer(&pattern), far.buffer(&vec![0; LEN]));
-        Self { near, far, server, pool: Arc::new(Pool::new(LANES + 1, None)), local, remote }
+        Self { near, far, server, pool: Arc::new(Pool::new(LANES + 1, Guards::default())), local, remote }
     }
 
     /// Requests of uneven lengths, some longer than a part, that cover the buffers.
@@ -65,6 +66,7 @@ impl Pair {
             name: "far".to_owned(),
             addresses: vec![self.server.address()],
             dialect: Dialect::Rail { epoch: EPOCH },
+            tls: None,
             generation: 1,
             same_host: None,
         };

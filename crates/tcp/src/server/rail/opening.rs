@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use moonrail_access::Target;
 use moonrail_wire::rail::{
-    Answer, AnswerKind, AnswerStatus, Hello, Present, VERSION, WELCOME_LEN, Welcome, WelcomeStatus,
+    Answer, AnswerKind, AnswerStatus, CHECKSUM, Hello, Present, VERSION, WELCOME_LEN, Welcome, WelcomeStatus,
 };
 
 use super::{MAX_PAYLOAD, Place, RailLane};
@@ -13,11 +13,19 @@ use crate::server::{Shared, reception};
 impl RailLane {
     pub(super) fn welcome(&mut self, shared: &Shared) {
         self.place = Place::Head(0);
+        if shared.options.only_tls() && !self.stream.is_sealed() {
+            shared.options.refuse(self.peer, &"the caller speaks in clear, and only TLS is spoken here");
+            self.turn_away(
+                shared,
+                Some(reception::welcome(shared.options.epoch, WelcomeStatus::TlsRequired)),
+            );
+            return;
+        }
         if let Some(access) = &shared.options.access
             && (shared.options.locked().is_some() || reception::brings_key(&self.hello))
         {
             let offer = (shared.options.epoch, shared.options.features());
-            match reception::challenge(access, offer, &self.hello, self.peer) {
+            match reception::challenge(access, offer, &self.hello, self.peer, &self.stream) {
                 Ok(challenge) => {
                     self.features = challenge.features;
                     self.answers.push_double(challenge.bytes);
@@ -40,7 +48,9 @@ impl RailLane {
             WelcomeStatus::Open
         };
         self.finishing = status != WelcomeStatus::Open;
-        self.features = hello.features & shared.options.features();
+        self.features =
+            hello.features & reception::features(shared.options.features(), self.stream.is_sealed());
+        self.checks = self.features & CHECKSUM != 0 && status == WelcomeStatus::Open;
         let features = self.features;
         let welcome = Welcome { version: VERSION, status, features, epoch, max_payload: MAX_PAYLOAD };
         self.answers.push_welcome(welcome.encode());
@@ -50,7 +60,10 @@ impl RailLane {
     pub(super) fn judge(&mut self, shared: &Shared, target: Target) {
         let Some(access) = &shared.options.access else { return };
         match reception::judge(access, target, &self.hello, self.peer) {
-            Ok(verdict) => self.answers.push_double(verdict),
+            Ok(verdict) => {
+                self.answers.push_double(verdict);
+                self.checks = self.features & CHECKSUM != 0;
+            }
             Err(told) => self.turn_away(shared, told),
         }
     }
