@@ -3,8 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use moonrail_wire::rail::{
-    ANSWER_LEN, Answer, CANCEL, HELLO_LEN, Head, Hello, MAX_RANGES, REQUEST_LEN, Request, WELCOME_LEN,
-    Welcome,
+    ANSWER_LEN, Answer, CANCEL, FEATURES, HELLO_LEN, Head, Hello, MAX_RANGES, REQUEST_LEN, RailError,
+    Request, WELCOME_LEN, Welcome,
 };
 
 fuzz_target!(|input: &[u8]| {
@@ -19,7 +19,14 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(Request::decode(&request.encode()), Ok(request));
     }
     if let Some(bytes) = input.first_chunk::<REQUEST_LEN>() {
-        match Head::decode(bytes, CANCEL) {
+        match Head::decode(bytes, FEATURES) {
+            Ok(Head::Present(present)) => {
+                assert_eq!(Head::decode(&present.encode(), FEATURES), Ok(Head::Present(present)));
+            }
+            Ok(Head::Trace(trace)) => {
+                assert_eq!(Head::decode(&trace.encode(), FEATURES), Ok(Head::Trace(trace)));
+            }
+            Err(RailError::Token(_)) => {}
             Ok(Head::Cancel(cancel)) => {
                 assert_eq!(Head::decode(&cancel.encode(), CANCEL), Ok(Head::Cancel(cancel)));
                 assert!(Head::decode(bytes, 0).is_err());

@@ -18,6 +18,7 @@ mod reference;
 mod serve;
 mod signals;
 mod size;
+mod top;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -55,6 +56,8 @@ enum Command {
     Capabilities(capabilities::Args),
     /// Find what will go wrong before anything is started: on this host, or between engines that run
     Doctor(doctor::Args),
+    /// Watch engines: what they move, how fast, and what failed
+    Top(top::Args),
     /// Move the KV cache of real requests between two processes and compare every byte
     Demo(demo::Args),
     /// Print the completion script of a shell
@@ -70,6 +73,7 @@ impl Command {
         match self {
             Command::Serve(_) | Command::MetadataServer(_) => true,
             Command::Bench(args) => args.is_target(),
+            Command::Top(args) => args.is_live(),
             _ => false,
         }
     }
@@ -104,6 +108,7 @@ fn dispatch(command: Command, program: &demo::Program, out: &mut Output) -> Resu
     }
     let done = match command {
         Command::Doctor(args) => return doctor::run(&args, out),
+        Command::Top(args) => return top::run(&args, out),
         Command::Capabilities(args) => capabilities::run(&args, out),
         Command::Serve(args) => serve::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),

@@ -49,7 +49,7 @@ fn version_help_and_completions_are_printed() {
     assert_eq!(stdout(&finish(&["--version"])), format!("moonrail {}\n", env!("CARGO_PKG_VERSION")));
     let help = stdout(&finish(&["--help"]));
     for command in
-        ["serve", "bench", "ping", "metadata-server", "explain", "reference", "demo", "completions"]
+        ["serve", "bench", "ping", "metadata-server", "explain", "reference", "top", "demo", "completions"]
     {
         assert!(help.contains(command), "{command}");
     }

@@ -136,6 +136,9 @@ pub struct Config {
     pub handshake_max_len: usize,
     /// Notifications kept until they are fetched; further ones are rejected. Default 65,536.
     pub max_notifies: usize,
+    /// Send spans of transfers to the collector that the variables `OTEL_…` name (docs/tracing.md). Default false.
+    #[cfg(feature = "otlp")]
+    pub otlp: bool,
 }
 
 impl Config {
@@ -163,6 +166,8 @@ impl Config {
             no_metadata_cache: false,
             handshake_max_len: 128 << 20,
             max_notifies: 65_536,
+            #[cfg(feature = "otlp")]
+            otlp: false,
         }
     }
 }

@@ -35,6 +35,7 @@ use crate::notify::{Inbox, Notify};
 use crate::peers::Peers;
 use crate::report::EngineReport;
 use crate::route::Routes;
+use crate::spans::Spans;
 
 /// A transfer engine. Clones share the same engine; it ends when [`Engine::shutdown`] is called or the last clone
 /// is dropped. Every method may be called from any thread; in a forked child every one fails at once.
@@ -66,6 +67,7 @@ pub(crate) struct Inner {
     pub events: Events,
     pub metrics: Option<Arc<Metrics>>,
     pub publishing: Mutex<()>,
+    pub spans: Option<Spans>,
     servers: Mutex<Option<Servers>>,
     rpc_port: u16,
     fallbacks: Vec<String>,
@@ -260,6 +262,9 @@ impl Inner {
         // Not with the lock held: one of the threads that are waited for may ask for a report.
         let servers = self.servers.lock().take();
         drop(servers);
+        if let Some(spans) = &self.spans {
+            spans.close();
+        }
     }
 }
 
@@ -282,8 +287,10 @@ fn build(
     config.paths.shm &= config.allow.same_host || (access.is_none() && tls.is_none());
     let shm = start_shm(&config, &regions, epoch, &mut fallbacks);
     let contact = shm.as_ref().map(|shm| shm.contact().to_string());
+    let spans = Spans::open(&config, &name)?;
+    let known = rail::FEATURES & if spans.is_some() { !0 } else { !rail::TRACE };
     let key = if access.is_some() { FEATURE_KEY } else { 0 };
-    let features = rail::FEATURES | key | if tls.is_some() { FEATURE_TLS } else { 0 };
+    let features = known | key | if tls.is_some() { FEATURE_TLS } else { 0 };
     let own = OwnDescriptor::new(name, (host, data_port), epoch, features, contact, Arc::clone(&regions));
     let metrics = metrics_url.is_some().then(|| Metrics::new(&own.name)).transpose();
     let metrics = metrics.expect("invariant: the names of the figures are valid").map(Arc::new);
@@ -306,6 +313,7 @@ fn build(
         access: access.clone(),
         tls: tls.clone(),
         tokens: Some(Arc::clone(&issuer)),
+        traces: spans.as_ref().map(Spans::sink),
         ..ServerOptions::default()
     };
     let data = TcpServer::start(data_listener, Arc::clone(&regions), options)
@@ -336,6 +344,7 @@ fn build(
         background: Background::new(),
         inbox,
         publishing: Mutex::new(()),
+        spans,
         servers: Mutex::new(Some(Servers { data, handshake, figures: None, _shm: shm })),
         rpc_port,
         fallbacks,

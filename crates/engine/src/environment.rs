@@ -80,6 +80,10 @@ impl Config {
         self.force_v1 |= text("MC_TCP_PROTO").as_deref() == Some("1");
         self.no_metadata_cache |= env::var_os("MC_DISABLE_METACACHE").is_some();
         self.strict |= flag("MOONRAIL_STRICT")?.unwrap_or(false);
+        #[cfg(feature = "otlp")]
+        {
+            self.otlp |= crate::spans::wanted();
+        }
         Ok(self)
     }
 }

@@ -39,6 +39,11 @@ mod registration;
 mod report;
 mod request;
 mod route;
+#[cfg(feature = "otlp")]
+mod spans;
+#[cfg(not(feature = "otlp"))]
+#[path = "spans_off.rs"]
+mod spans;
 mod survey;
 #[cfg(feature = "testkit")]
 mod testkit;
@@ -57,6 +62,7 @@ pub use moonrail_memory::{Access, HugePages, MemoryRange, RangeError, RegionOpti
 pub use moonrail_metadata::{MetadataServer, ServerLimits};
 pub use moonrail_sys::process::{ForkGuard, on_first_thread};
 pub use moonrail_transport::{Code, Entry, Error, Opcode, Retry, Stage};
+pub use moonrail_wire::{BadTraceparent, TraceContext};
 pub use notify::Notify;
 pub use report::{EngineReport, NamedRange, PeerReport, ProbeReport};
 pub use request::Request;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use moonrail_transport::{Entry, Opcode};
+use moonrail_wire::TraceContext;
 
 use crate::notify::Notify;
 
@@ -19,11 +20,13 @@ pub struct Request {
     pub notify: Option<Notify>,
     /// Limit of the whole call; `None`: the engine's [`Timeouts`](crate::Timeouts).
     pub timeout: Option<Duration>,
+    /// The caller's span, whose child the transfer's span is. Looked at only by an engine that sends spans (docs/tracing.md).
+    pub trace: Option<TraceContext>,
 }
 
 impl Request {
     /// A request without notification, under the engine's own time limits.
     pub fn new(peer: impl Into<String>, opcode: Opcode, entries: Vec<Entry>) -> Self {
-        Self { peer: peer.into(), opcode, entries, notify: None, timeout: None }
+        Self { peer: peer.into(), opcode, entries, notify: None, timeout: None, trace: None }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use moonrail_shm::{ShmPath, ShmPeer};
 use moonrail_tcp::TcpPath;
 use moonrail_transport::{Code, Control, Failure, Path, Target, Work};
+use moonrail_wire::TraceContext;
 
 use crate::events::{Event, Events};
 use crate::peers::View;
@@ -49,13 +50,15 @@ impl Routes {
     }
 
     /// Carries the batch out on the best path, whose name is returned. One that turns out not to work to this peer is
-    /// passed over, and said so once; nothing was moved by it then.
+    /// passed over, and said so once; nothing was moved by it then. Only over TCP is the target told of `trace`: in a
+    /// same-host copy it has no part.
     pub(crate) fn execute(
         &self,
         view: &View,
         work: &Work<'_>,
         control: &Control<'_>,
-    ) -> Result<&'static str, Failure> {
+        trace: Option<TraceContext>,
+    ) -> (&'static str, Result<(), Failure>) {
         let target = &view.target;
         if let Some((shm, peer)) = self.usable_shm(view)
             && (!is_fine_grained(work) || shm.copies_plainly(peer, work))
@@ -65,14 +68,14 @@ impl Routes {
                     let why = failure.error.message().to_owned();
                     self.events.emit(&Event::ReachedByTcp { peer: target.name.clone(), why });
                 }
-                outcome => return outcome.map(|()| shm.name()),
+                outcome => return (shm.name(), outcome),
             }
         }
         #[cfg(feature = "testkit")]
         if let Some(path) = self.instead_of_tcp.get() {
-            return path.execute(target, work, control).map(|()| path.name());
+            return (path.name(), path.execute(target, work, control));
         }
-        self.tcp.execute(target, work, control).map(|()| self.tcp.name())
+        (self.tcp.name(), self.tcp.execute_in(trace, target, work, control))
     }
 
     /// Carries out a small batch without waiting for anything; `None`: it was not begun.

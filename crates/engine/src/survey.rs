@@ -131,6 +131,19 @@ impl Survey {
         })
     }
 
+    /// Where the engine can be asked for its figures, `http://host:port`, if its descriptor says so. Nothing but the descriptor
+    /// is fetched.
+    ///
+    /// # Errors
+    /// It has no descriptor to give.
+    pub fn metrics(&self, name: &str) -> Result<Option<String>, Error> {
+        let located = self
+            .directory
+            .lookup(name, &introduction())
+            .map_err(|error| errors::metadata(Stage::Resolve, name, &error))?;
+        Ok(located.descriptor.moonrail.and_then(|extension| extension.metrics))
+    }
+
     /// Asks whether the engine's process answers.
     ///
     /// # Errors

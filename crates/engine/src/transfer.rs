@@ -21,6 +21,7 @@ use crate::notify::Notify;
 use crate::peers::View;
 use crate::report::{NamedRange, PeerReport, ProbeReport};
 use crate::request::Request;
+use crate::spans::TransferSpan;
 
 /// Times a batch of which nothing was applied is tried, with a fresh descriptor each.
 const ATTEMPTS: usize = 3;
@@ -58,7 +59,7 @@ impl Engine {
     /// [`Engine::copy_at_once`] for a request; `None` also if it has a notification.
     #[must_use]
     pub fn transfer_at_once(&self, request: &Request) -> Option<Result<(), Error>> {
-        let Request { peer, opcode, entries, notify, timeout } = request;
+        let Request { peer, opcode, entries, notify, timeout, trace: _ } = request;
         let plain = notify.is_none() && timeout.is_none_or(|timeout| timeout >= WAIT_SLICE);
         plain.then(|| self.copy_at_once(peer, *opcode, entries)).flatten()
     }
@@ -76,7 +77,7 @@ impl Engine {
         }
         let bytes = entries.iter().fold(0_u64, |sum, entry| sum.saturating_add(entry.len));
         let inner = self.usable().ok()?;
-        if bytes > AT_ONCE_BYTES || inner.config.no_metadata_cache {
+        if bytes > AT_ONCE_BYTES || inner.config.no_metadata_cache || inner.spans.is_some() {
             return None;
         }
         inner.copy_at_once(peer, opcode, entries)
@@ -207,15 +208,12 @@ impl Inner {
     ) -> Result<(), Error> {
         let work = Work { opcode: request.opcode, entries: &request.entries, holds };
         let control = self.control(request.timeout, work.bytes(), stop);
-        match &self.metrics {
-            None => drop(self.move_bytes(&request.peer, &work, &control)?),
-            Some(metrics) => {
-                let (peer, bytes, began) = (metrics.peer(&request.peer), work.bytes(), Instant::now());
-                let _queued = peer.queue(bytes);
-                let path = self.move_bytes(&request.peer, &work, &control)?;
-                peer.moved(path, request.opcode, bytes, Some(began.elapsed()));
-            }
+        let mut span = self.spans.as_ref().map(|spans| spans.begin(request, &work));
+        let moved = self.move_counted(request, &work, &control, span.as_mut());
+        if let Some(span) = span {
+            span.end(&moved);
         }
+        moved?;
         match &request.notify {
             None => Ok(()),
             Some(notify) => self
@@ -224,12 +222,31 @@ impl Inner {
         }
     }
 
+    /// Moves the bytes, and counts them where figures are kept.
+    fn move_counted(
+        self: &Arc<Self>,
+        request: &Request,
+        work: &Work<'_>,
+        control: &Control<'_>,
+        span: Option<&mut TransferSpan>,
+    ) -> Result<(), Error> {
+        let Some(metrics) = &self.metrics else {
+            return self.move_bytes(&request.peer, work, control, span).map(drop);
+        };
+        let (peer, bytes, began) = (metrics.peer(&request.peer), work.bytes(), Instant::now());
+        let _queued = peer.queue(bytes);
+        let path = self.move_bytes(&request.peer, work, control, span)?;
+        peer.moved(path, request.opcode, bytes, Some(began.elapsed()));
+        Ok(())
+    }
+
     /// Moves the bytes; the name of the path that did.
     fn move_bytes(
         self: &Arc<Self>,
         peer: &str,
         work: &Work<'_>,
         control: &Control<'_>,
+        mut span: Option<&mut TransferSpan>,
     ) -> Result<&'static str, Error> {
         let began = Instant::now();
         let mut view = self.view(peer, control)?;
@@ -243,10 +260,12 @@ impl Inner {
             if let Some(index) = view.first_outside(work.entries) {
                 return Err(view.outside(index, work.entries, earlier_epoch));
             }
-            let failure = match self.routes.execute(&view, work, control) {
-                Ok(path) => return Ok(path),
-                Err(failure) => failure,
-            };
+            let trace = span.as_deref().map(TransferSpan::context);
+            let (path, outcome) = self.routes.execute(&view, work, control, trace);
+            if let Some(span) = &mut span {
+                span.tried(path);
+            }
+            let Err(failure) = outcome else { return Ok(path) };
             if failure.stale {
                 self.peers.drop_view(peer, view.target.generation);
             }

@@ -13,4 +13,4 @@ mod spin;
 mod stream;
 
 pub use client::TcpPath;
-pub use server::{Counters, ServerOptions, TcpServer};
+pub use server::{Counters, ServerOptions, TcpServer, TraceSink, TracedRequests};

@@ -15,6 +15,7 @@ pub mod handshake;
 pub mod json;
 pub mod rail;
 pub mod segment;
+mod trace_context;
 
 pub use address::{AddressError, HostPort};
 pub use data::{DataVersion, Op, RequestHeader};
@@ -23,3 +24,4 @@ pub use json::JsonError;
 pub use segment::{
     Buffer, DescriptorError, Extension, NamedBuffer, RailOffer, ReleaseLine, SegmentDescriptor,
 };
+pub use trace_context::{BadTraceparent, TraceContext};

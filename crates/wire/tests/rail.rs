@@ -3,9 +3,11 @@
 
 use std::path::Path;
 
+use moonrail_wire::TraceContext;
 use moonrail_wire::rail::{
     ANSWER_LEN, Answer, AnswerKind, AnswerStatus, CANCEL, Cancel, HELLO_LEN, Head, Hello, MAX_RANGES,
-    Present, REQUEST_LEN, RailError, Range, Request, RequestKind, TOKEN, WELCOME_LEN, Welcome, WelcomeStatus,
+    Present, REQUEST_LEN, RailError, Range, Request, RequestKind, TOKEN, TRACE, Trace, WELCOME_LEN, Welcome,
+    WelcomeStatus,
 };
 use proptest::prelude::*;
 
@@ -95,6 +97,19 @@ fn the_frames_of_the_feature_token_stay() {
 }
 
 #[test]
+fn the_frames_of_the_feature_trace_stay() {
+    opens_with("trace", TRACE);
+    let context: TraceContext = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().unwrap();
+    let trace = Trace { id: 7, payload: 4097, context };
+    assert_eq!(vector("trace/trace"), trace.encode());
+    assert_eq!(Head::decode(&trace.encode(), TRACE), Ok(Head::Trace(trace)));
+    assert_eq!(Head::decode(&trace.encode(), !TRACE), Err(RailError::Kind(5)));
+    let mut later = trace.encode();
+    later[7] = 1;
+    assert_eq!(Head::decode(&later, TRACE), Ok(Head::Trace(trace)));
+}
+
+#[test]
 fn a_cancel_is_one_only_where_it_is_in_force() {
     let cancel = Cancel { id: 12, from: 8, epoch: 9 };
     assert_eq!(Head::decode(&cancel.encode(), CANCEL), Ok(Head::Cancel(cancel)));
@@ -143,7 +158,8 @@ proptest! {
         if let Ok(request) = Request::decode(&bytes) {
             prop_assert!(request.table_len() < MAX_RANGES * 16);
         }
-        match Head::decode(&bytes, CANCEL | TOKEN) {
+        match Head::decode(&bytes, CANCEL | TOKEN | TRACE) {
+            Ok(Head::Trace(trace)) => prop_assert_eq!(Head::decode(&trace.encode(), TRACE), Ok(Head::Trace(trace))),
             Ok(Head::Present(present)) => prop_assert_eq!(Head::decode(&present.encode(), TOKEN), Ok(Head::Present(present))),
             Err(RailError::Token(len)) => prop_assert!(len != 80),
             Ok(Head::Cancel(cancel)) => prop_assert_eq!(Head::decode(&cancel.encode(), CANCEL), Ok(Head::Cancel(cancel))),

@@ -16,6 +16,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "deny", fast: false, run: deny },
     Step { name: "advisories", fast: false, run: advisories },
     Step { name: "rust", fast: true, run: rust },
+    Step { name: "otlp", fast: false, run: otlp },
     Step { name: "doctest", fast: false, run: doctest },
     Step { name: "faults", fast: false, run: faults },
     Step { name: "ruff", fast: true, run: ruff },
@@ -95,6 +96,16 @@ fn rust(context: &Context<'_>) -> StepResult {
     } else {
         pass(cargo.args(["test", "--no-fail-fast", "--all-targets"]).args(WITHOUT_BINDINGS))
     }
+}
+
+/// The one feature that users may turn on. What does not depend on it was linted and tested by the steps before.
+fn otlp(context: &Context<'_>) -> StepResult {
+    let mut clippy = process::cargo(context.workspace);
+    clippy.args(["clippy", "--locked", "-p", "moonrail", "-p", "moonrail-cli", "-p", "moonrail-python"]);
+    clippy.args(["--features", "otlp", "--all-targets", "--", "-D", "warnings"]);
+    process::run(&mut clippy)?;
+    let mut cargo = process::cargo(context.workspace);
+    pass(cargo.args(["test", "--locked", "-p", "moonrail", "--features", "otlp", "--test", "otlp"]))
 }
 
 fn doctest(context: &Context<'_>) -> StepResult {

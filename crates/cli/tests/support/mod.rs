@@ -15,6 +15,7 @@ pub(crate) fn moonrail(args: &[&str]) -> Command {
     for name in [
         "MC_TCP_BIND_ADDRESS",
         "MC_METADATA_CLUSTER_ID",
+        "MOONRAIL_METRICS",
         "MOONRAIL_ALLOW",
         "MOONRAIL_KEY",
         "MOONRAIL_KEY_FILE",

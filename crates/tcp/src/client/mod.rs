@@ -8,6 +8,7 @@ mod exchange;
 mod failure;
 mod growth;
 mod guards;
+mod joining;
 mod lane;
 mod opening;
 mod pipelined;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use foldhash::HashMap;
 use moonrail_access::{AccessControl, Tls, Wallet};
 use moonrail_transport::{Code, Control, Dialect, Failure, Path, Target, Work};
+use moonrail_wire::TraceContext;
 use parking_lot::RwLock;
 
 use self::guards::Guards;
@@ -134,7 +136,36 @@ impl TcpPath {
         }
     }
 
-    fn execute_once(&self, target: &Target, work: &Work<'_>, control: &Control<'_>) -> Result<(), Failure> {
+    /// [`Path::execute`] for a call that is part of `trace`, which a Moonrail that traces is told.
+    ///
+    /// # Errors
+    /// As [`Path::execute`].
+    pub fn execute_in(
+        &self,
+        trace: Option<TraceContext>,
+        target: &Target,
+        work: &Work<'_>,
+        control: &Control<'_>,
+    ) -> Result<(), Failure> {
+        if work.entries.iter().all(|entry| entry.len == 0) {
+            return Ok(());
+        }
+        match self.execute_once(trace, target, work, control) {
+            Err(failure) if failure.error.code() == Code::ResourceLimit && failure.untouched => {
+                self.shed_idle_lanes();
+                self.execute_once(trace, target, work, control)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn execute_once(
+        &self,
+        trace: Option<TraceContext>,
+        target: &Target,
+        work: &Work<'_>,
+        control: &Control<'_>,
+    ) -> Result<(), Failure> {
         opening::may_speak(&self.guards, target, work)?;
         let pool = self.pool(target);
         if target.dialect == Dialect::MooncakeV1 {
@@ -142,11 +173,12 @@ impl TcpPath {
         }
         let bytes = work.bytes();
         if matches!(target.dialect, Dialect::Rail { .. }) && stripes::worth_it(bytes) {
-            return stripes::execute(&pool, &self.wallet, target, work, control);
+            return stripes::execute(&pool, &self.wallet, trace, target, work, control);
         }
         let bulk = work.entries.len() > BULK_ENTRIES || bytes > BULK_BYTES;
         let mut lane = pool.acquire(target, work, bulk, control)?;
         presenting::catch_up(&mut lane, &self.wallet, target, work, control)
+            .and_then(|()| joining::join(&mut lane, trace, target, work, control))
             .and_then(|()| drive::run(&mut lane, target, work, control))
             .inspect_err(|failure| pool.learn_failure(failure))?;
         lane.keep();
@@ -160,16 +192,7 @@ impl Path for TcpPath {
     }
 
     fn execute(&self, target: &Target, work: &Work<'_>, control: &Control<'_>) -> Result<(), Failure> {
-        if work.entries.iter().all(|entry| entry.len == 0) {
-            return Ok(());
-        }
-        match self.execute_once(target, work, control) {
-            Err(failure) if failure.error.code() == Code::ResourceLimit && failure.untouched => {
-                self.shed_idle_lanes();
-                self.execute_once(target, work, control)
-            }
-            outcome => outcome,
-        }
+        self.execute_in(None, target, work, control)
     }
 
     fn forget(&self, target: &Target) {

@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 
 use moonrail_access::Wallet;
 use moonrail_transport::{Control, Failure, Opcode, Retry, Stop, Target, WAIT_SLICE, Work};
+use moonrail_wire::TraceContext;
 use parking_lot::Mutex;
 
 use super::drive;
 use super::failure;
 use super::growth::Sample;
+use super::joining;
 use super::pool::{Lent, Pool};
 use super::presenting;
 use super::rail::{Part, Position};
@@ -33,12 +35,13 @@ pub(super) fn worth_it(bytes: u64) -> bool {
 pub(super) fn execute(
     pool: &Arc<Pool>,
     wallet: &Wallet,
+    trace: Option<TraceContext>,
     target: &Target,
     work: &Work<'_>,
     control: &Control<'_>,
 ) -> Result<(), Failure> {
     let wanted = pool.growth().lock().lanes(Instant::now());
-    let sample = over(pool, wallet, target, work, control, wanted)?;
+    let sample = over(pool, wallet, trace, target, work, control, wanted)?;
     pool.growth().lock().saw(Instant::now(), sample);
     Ok(())
 }
@@ -47,6 +50,7 @@ pub(super) fn execute(
 fn over(
     pool: &Arc<Pool>,
     wallet: &Wallet,
+    trace: Option<TraceContext>,
     target: &Target,
     work: &Work<'_>,
     control: &Control<'_>,
@@ -62,7 +66,7 @@ fn over(
     }
     let mut sample = Sample { lanes: lanes.len(), could_use, bytes: work.bytes(), took: Duration::ZERO };
     sample.took =
-        on(lanes, wallet, target, work, control).inspect_err(|failure| pool.learn_failure(failure))?;
+        on(lanes, wallet, trace, target, work, control).inspect_err(|failure| pool.learn_failure(failure))?;
     Ok(sample)
 }
 
@@ -70,12 +74,14 @@ fn over(
 fn on(
     mut lanes: Vec<Lent>,
     wallet: &Wallet,
+    trace: Option<TraceContext>,
     target: &Target,
     work: &Work<'_>,
     control: &Control<'_>,
 ) -> Result<Duration, Failure> {
     for lane in &mut lanes {
         presenting::catch_up(lane, wallet, target, work, control)?;
+        joining::join(lane, trace, target, work, control)?;
     }
     let began = Instant::now();
     match lanes.pop() {

@@ -15,6 +15,7 @@ mod reply;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tokens;
+mod trace;
 mod turn;
 mod waiting;
 
@@ -30,9 +31,11 @@ use moonrail_access::{AccessControl, Telling, Tls, TokenIssuer};
 use moonrail_memory::RegionTable;
 use moonrail_sys::Waker;
 use moonrail_sys::process::ForkGuard;
+use moonrail_wire::rail::{FEATURES, TRACE};
 use tracing::warn;
 
 use self::event_loop::EventLoop;
+pub use self::trace::{TraceSink, TracedRequests};
 
 /// Limits of a [`TcpServer`].
 #[derive(Debug, Clone)]
@@ -52,9 +55,16 @@ pub struct ServerOptions {
     pub tls: Option<Arc<Tls>>,
     /// Judges the tokens of guarded regions. Without one, nobody gets at those.
     pub tokens: Option<Arc<TokenIssuer>>,
+    /// Told of requests that are part of a trace. Without one, clients are not asked to name it.
+    pub traces: Option<TraceSink>,
 }
 
 impl ServerOptions {
+    /// The feature bits that every rail client may have.
+    fn features(&self) -> u32 {
+        FEATURES & if self.traces.is_some() { !0 } else { !TRACE }
+    }
+
     /// Whether nothing in clear is taken.
     fn only_tls(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| !tls.allow().without_tls())
@@ -97,6 +107,7 @@ impl Default for ServerOptions {
             access: None,
             tls: None,
             tokens: None,
+            traces: None,
         }
     }
 }

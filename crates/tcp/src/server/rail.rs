@@ -21,6 +21,7 @@ use moonrail_wire::rail::{
 use super::Shared;
 use super::rail_answers::Answers;
 use super::tokens::{self, Grants};
+use super::trace::UnderWay;
 use super::turn::{TURN_BYTES, Turn, flush, nothing_yet, unreadable, untrusted};
 use crate::checked::Checked;
 use crate::run::{Expect, Limit, Run};
@@ -71,6 +72,8 @@ pub(super) struct RailLane {
     expect: Expect,
     answers: Answers,
     grants: Grants,
+    /// The traced call that requests belong to now.
+    traced: Option<Box<UnderWay>>,
     /// Feature bits in force.
     features: u32,
     /// What follows the welcome that is on its way travels with checksums.
@@ -95,6 +98,7 @@ impl RailLane {
             expect: Expect::default(),
             answers: Answers::default(),
             grants: Grants::default(),
+            traced: None,
             features: 0,
             checks: false,
             finishing: false,
@@ -243,6 +247,13 @@ impl RailLane {
                 self.table.resize(TOKEN_LEN, 0);
                 self.place = Place::Token(present, 0);
             }
+            Ok(Head::Trace(trace)) => {
+                self.place = Place::Head(0);
+                let sink = shared.options.traces.as_ref();
+                // The call before it, if it is not through, has ended early.
+                self.traced = None;
+                self.traced = sink.and_then(|sink| UnderWay::begin(sink, &trace, self.peer)).map(Box::new);
+            }
             Ok(Head::Request(request)) if request.payload > MAX_PAYLOAD => {
                 self.give_up(shared, format_args!("a frame of {} bytes", request.payload));
             }
@@ -260,6 +271,7 @@ impl RailLane {
     /// Everything in front of the cancel was taken already: reads whose answers have not begun are dropped.
     fn cancel(&mut self, shared: &Shared, cancel: Cancel) {
         self.place = Place::Head(0);
+        self.traced = None;
         let meant = cancel.epoch == shared.options.epoch;
         if meant {
             self.answers.cancel(cancel.from, cancel.id);
@@ -307,6 +319,7 @@ impl RailLane {
                 shared.counters.requests.fetch_add(1, Relaxed);
                 shared.counters.bytes_out.fetch_add(request.payload, Relaxed);
                 self.place = Place::Head(0);
+                self.count_traced(&request, AnswerStatus::Ok);
                 let answer = answer(&request, AnswerStatus::Ok, 0, request.payload);
                 self.answers.push_read(answer, ranges, holds);
             }
@@ -342,6 +355,7 @@ impl RailLane {
                 self.answers.push(answer(&request, AnswerStatus::Fault, index as u32, 0));
                 shared.counters.refused.fetch_add(1, Relaxed);
                 self.place = Place::Discard(left);
+                self.count_traced(&request, AnswerStatus::Fault);
                 return Err(io::ErrorKind::Interrupted.into());
             }
             Err(error) => return Err(error),
@@ -351,9 +365,11 @@ impl RailLane {
         incoming.run.advance(&incoming.ranges, stored);
         shared.counters.bytes_in.fetch_add(stored, Relaxed);
         if incoming.run.left == 0 && got > 0 {
-            let done = answer(&incoming.request, AnswerStatus::Ok, 0, 0);
+            let request = incoming.request;
+            let done = answer(&request, AnswerStatus::Ok, 0, 0);
             shared.counters.requests.fetch_add(1, Relaxed);
             self.answers.push(done);
+            self.count_traced(&request, AnswerStatus::Ok);
             self.have_head(shared, (got - stored) as usize);
         }
         Ok(got as usize)
@@ -362,10 +378,17 @@ impl RailLane {
     fn refuse(&mut self, shared: &Shared, request: &Request, status: AnswerStatus, index: u32) {
         shared.counters.refused.fetch_add(1, Relaxed);
         self.answers.push(answer(request, status, index, 0));
+        self.count_traced(request, status);
         self.place = match request.kind {
             RequestKind::Write => Place::Discard(request.payload),
             RequestKind::Read => Place::Head(0),
         };
+    }
+
+    fn count_traced(&mut self, request: &Request, status: AnswerStatus) {
+        if self.traced.as_mut().is_some_and(|traced| traced.answered(request, status)) {
+            self.traced = None;
+        }
     }
 
     /// The stream cannot be understood any further.

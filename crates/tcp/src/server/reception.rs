@@ -5,9 +5,7 @@ use std::net::SocketAddr;
 use moonrail_access::prove::DOUBLE_LEN;
 use moonrail_access::{AccessControl, Challenge, Denied, Offer, Target, nonce};
 use moonrail_wire::auth::{FEATURE_KEY, PROOF_LEN, Port};
-use moonrail_wire::rail::{
-    CHECKSUM, FEATURES, HELLO_LEN, Hello, VERSION, WELCOME_LEN, Welcome, WelcomeStatus,
-};
+use moonrail_wire::rail::{CHECKSUM, HELLO_LEN, Hello, VERSION, WELCOME_LEN, Welcome, WelcomeStatus};
 
 use super::rail::MAX_PAYLOAD;
 use crate::stream::Stream;
@@ -20,9 +18,9 @@ pub(super) fn brings_key(hello: &[u8; HELLO_LEN]) -> bool {
     Hello::decode(hello).is_ok_and(|hello| hello.features & FEATURE_KEY != 0)
 }
 
-/// The feature bits known here. TLS checks bytes by itself.
-pub(super) fn features(sealed: bool) -> u32 {
-    if sealed { FEATURES } else { FEATURES | CHECKSUM }
+/// The feature bits that this connection may have, of which the `known` ones any may. TLS checks bytes by itself.
+pub(super) fn features(known: u32, sealed: bool) -> u32 {
+    if sealed { known } else { known | CHECKSUM }
 }
 
 /// What a client is told that is turned away for want of what `status` says.
@@ -33,7 +31,7 @@ pub(super) fn welcome(epoch: u64, status: WelcomeStatus) -> [u8; WELCOME_LEN] {
 /// Challenges the client of a hello.
 pub(super) fn challenge(
     access: &AccessControl,
-    epoch: u64,
+    (epoch, features): (u64, u32),
     hello: &[u8; HELLO_LEN],
     client: SocketAddr,
     stream: &Stream,
@@ -41,7 +39,7 @@ pub(super) fn challenge(
     let offer = Offer {
         port: Port::Data,
         epoch,
-        features: features(stream.is_sealed()),
+        features: self::features(features, stream.is_sealed()),
         max_payload: MAX_PAYLOAD,
         binding: stream.binding(),
     };

@@ -1,6 +1,9 @@
-//! Requests and answers (docs/rail-protocol.md, sections 3 to 5 and 9).
+//! Requests and answers (docs/rail-protocol.md, sections 3 to 5, 9 and 10).
 
-use super::{ANSWER_LEN, CANCEL, MAX_RANGES, RANGE_LEN, REQUEST_LEN, RailError, TOKEN, TOKEN_LEN, get, put};
+use super::{
+    ANSWER_LEN, CANCEL, MAX_RANGES, RANGE_LEN, REQUEST_LEN, RailError, TOKEN, TOKEN_LEN, TRACE, Trace, get,
+    put,
+};
 
 /// The `kind` of a [`Cancel`].
 const KIND_CANCEL: u32 = 3;
@@ -62,6 +65,8 @@ pub enum Head {
     Cancel(Cancel),
     /// A token.
     Present(Present),
+    /// The trace of the requests behind it.
+    Trace(Trace),
 }
 
 /// Bytes of the target's memory.
@@ -191,6 +196,11 @@ impl Head {
                 id: u64::from_le_bytes(get(bytes, 8)),
                 epoch: u64::from_le_bytes(get(bytes, 24)),
             }));
+        }
+        if features & TRACE != 0
+            && let Some(trace) = Trace::decode(bytes)
+        {
+            return Ok(Self::Trace(trace));
         }
         Request::decode(bytes).map(Self::Request)
     }

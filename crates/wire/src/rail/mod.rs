@@ -5,12 +5,14 @@
 mod frames;
 mod hello;
 mod record;
+mod trace;
 
 use thiserror::Error;
 
 pub use frames::{Answer, AnswerKind, AnswerStatus, Cancel, Head, Present, Range, Request, RequestKind};
 pub use hello::{Hello, Welcome, WelcomeStatus};
 pub use record::{CHECKSUM, MAX_RECORD, RECORD_HEAD_LEN, RecordHead};
+pub use trace::Trace;
 
 /// The first 8 bytes of a rail connection, and of the welcome.
 pub const MAGIC: [u8; 8] = *b"MRAIL\x00\x01\xff";
@@ -37,8 +39,10 @@ pub const CANCEL: u32 = 1 << 0;
 pub const TOKEN: u32 = 1 << 2;
 /// Length of a region token in bytes.
 pub const TOKEN_LEN: usize = 80;
+/// Feature bit: the target takes [`Trace`] frames. (Bit 3 is in [`crate::auth`], bit 5 is [`CHECKSUM`].)
+pub const TRACE: u32 = 1 << 4;
 /// The feature bits that are always wanted.
-pub const FEATURES: u32 = CANCEL | TOKEN;
+pub const FEATURES: u32 = CANCEL | TOKEN | TRACE;
 
 /// Bytes that are no frame of this protocol; the connection cannot go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

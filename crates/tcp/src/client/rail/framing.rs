@@ -6,7 +6,7 @@ use moonrail_memory::io::HeldIov;
 use moonrail_transport::{Entry, Opcode};
 use moonrail_wire::rail::{
     AnswerKind, Cancel, FEATURES, Hello as WireHello, REQUEST_LEN, Range, Request, RequestKind, SAFE_PAYLOAD,
-    VERSION,
+    Trace, VERSION,
 };
 
 use super::{Cancelling, Frame, Hello, Position, RailExchange};
@@ -39,6 +39,10 @@ impl RailExchange<'_> {
     /// Frames the next pieces, up to [`PIECES`] and [`SAFE_PAYLOAD`].
     pub(super) fn frame_next(&mut self) {
         let mut head = self.begin_frame();
+        if let Some(context) = self.state.trace.take() {
+            let trace = Trace { id: self.state.next_id, payload: self.to_frame, context };
+            head.extend_from_slice(&trace.encode());
+        }
         let at = head.len();
         head.resize(at + REQUEST_LEN, 0);
         let begin = self.next;

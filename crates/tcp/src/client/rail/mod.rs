@@ -11,7 +11,8 @@ use std::io;
 
 use moonrail_memory::io::IovStorage;
 use moonrail_transport::Work;
-use moonrail_wire::rail::{ANSWER_LEN, AnswerKind, CANCEL, WELCOME_LEN};
+use moonrail_wire::TraceContext;
+use moonrail_wire::rail::{ANSWER_LEN, AnswerKind, CANCEL, TRACE, WELCOME_LEN};
 
 use self::framing::Sending;
 use super::exchange::{Exchange, Received};
@@ -41,6 +42,8 @@ pub(super) struct LaneState {
     hello: Hello,
     /// Feature bits in force, once welcomed.
     features: u32,
+    /// The trace of the next batch, to be named in front of its first frame.
+    trace: Option<TraceContext>,
     /// Of a receive of payload.
     expect: Expect,
     scratch: Scratch,
@@ -138,6 +141,7 @@ impl LaneState {
             next_id: 1,
             hello: Hello::Unsent,
             features: 0,
+            trace: None,
             expect: Expect::default(),
             scratch: Scratch::default(),
         }
@@ -161,6 +165,11 @@ impl LaneState {
         let id = self.next_id;
         self.next_id += 1;
         id
+    }
+
+    /// The next batch is part of this trace, or of none; said only to a target that wants to know.
+    pub(super) fn join(&mut self, trace: Option<TraceContext>) {
+        self.trace = trace.filter(|_| self.features & TRACE != 0);
     }
 
     /// The lane was opened before its first batch, with these feature bits.

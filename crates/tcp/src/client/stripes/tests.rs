@@ -73,6 +73,7 @@ impl Pair {
         over(
             &self.pool,
             &Wallet::default(),
+            None,
             &target,
             &Work { opcode, entries, holds: &holds },
             &control,

@@ -24,7 +24,8 @@ impl RailLane {
         if let Some(access) = &shared.options.access
             && (shared.options.locked().is_some() || reception::brings_key(&self.hello))
         {
-            match reception::challenge(access, shared.options.epoch, &self.hello, self.peer, &self.stream) {
+            let offer = (shared.options.epoch, shared.options.features());
+            match reception::challenge(access, offer, &self.hello, self.peer, &self.stream) {
                 Ok(challenge) => {
                     self.features = challenge.features;
                     self.answers.push_double(challenge.bytes);
@@ -47,7 +48,8 @@ impl RailLane {
             WelcomeStatus::Open
         };
         self.finishing = status != WelcomeStatus::Open;
-        self.features = hello.features & reception::features(self.stream.is_sealed());
+        self.features =
+            hello.features & reception::features(shared.options.features(), self.stream.is_sealed());
         self.checks = self.features & CHECKSUM != 0 && status == WelcomeStatus::Open;
         let features = self.features;
         let welcome = Welcome { version: VERSION, status, features, epoch, max_payload: MAX_PAYLOAD };
