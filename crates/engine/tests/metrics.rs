@@ -170,13 +170,77 @@ fn peers_read_where_the_figures_are() {
 fn whoever_holds_the_port_open_disturbs_nobody() {
     let engine = engine(false);
     let at = engine.report().unwrap().metrics.unwrap();
-    let mut held: Vec<TcpStream> = (0..15).map(|_| TcpStream::connect(at).unwrap()).collect();
-    for (nth, stream) in held.iter_mut().enumerate() {
+    let limit = Duration::from_secs(20);
+    // Idle ones, ones in the middle of a head, one whose head never ends, one that speaks no HTTP: more than are served.
+    let mut held: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(at).unwrap()).collect();
+    for (nth, stream) in held.iter_mut().rev().enumerate().take(26) {
         stream.write_all(&b"GET /metrics HTTP/1.1\r\nX: "[..nth]).unwrap();
     }
-    assert!(get(at, "/nothing").starts_with("HTTP/1.1 404"));
-    assert!(figures(&engine).contains("moonrail_info"));
+    let mut endless = TcpStream::connect(at).unwrap();
+    endless.write_all(b"GET /metrics HTTP/1.1\r\nX: ").unwrap();
+    let refused = (0..64).any(|_| endless.write_all(&[b'a'; 64 << 10]).is_err());
+    assert!(refused, "4 MiB of one head were taken");
+    TcpStream::connect(at).unwrap().write_all(&[0xff; 100]).unwrap();
+    let began = Instant::now();
+    for _ in 0..20 {
+        assert!(get(at, "/nothing").starts_with("HTTP/1.1 404"));
+        assert!(figures(&engine).contains("moonrail_info"));
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    // The oldest was pushed out, and time ends the newest.
+    for nth in [0, 299] {
+        held[nth].set_read_timeout(Some(limit)).unwrap();
+        let _ = held[nth].read_to_end(&mut Vec::new());
+        assert!(began.elapsed() < limit, "connection {nth} is still open");
+    }
+    let _held = TcpStream::connect(at).unwrap();
     let began = Instant::now();
     engine.shutdown();
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+#[test]
+fn figures_outlive_a_peer_that_is_restarted() {
+    let initiator = engine(false);
+    let restarts = Arc::new(Mutex::new(0));
+    let told = Arc::clone(&restarts);
+    initiator.subscribe(Box::new(move |event| {
+        *told.lock().unwrap() += u32::from(matches!(event, Event::PeerRestarted { .. }));
+    }));
+    let len = 1 << 20;
+    let local = initiator.allocate(len).unwrap();
+    let mut target = engine(false);
+    let name = target.name().to_owned();
+    let write = |remote| Request::new(&name, Opcode::Write, vec![Entry { local, remote, len }]);
+    for _ in 0..2 {
+        let remote = target.allocate(len).unwrap();
+        initiator.transfer(&write(remote)).unwrap();
+        target.shutdown();
+        initiator.transfer(&write(remote)).unwrap_err();
+        target = Engine::start(Config::new(&name, "P2PHANDSHAKE")).unwrap();
+    }
+    let remote = target.allocate(len).unwrap();
+    initiator.transfer(&write(remote)).unwrap();
+    let text = figures(&initiator);
+    let moved = format!("moonrail_transfer_bytes_total{{op=\"write\",path=\"tcp\",peer=\"{name}\"}}");
+    assert_eq!(sample(&text, &moved), (3 * len) as f64);
+    let report = report(&initiator);
+    assert_eq!(report["failures"].as_array().unwrap().len(), 2, "{report}");
+    assert_eq!(report["peers"].as_array().unwrap().len(), 1, "{report}");
+    assert_eq!(*restarts.lock().unwrap(), 2);
+}
+
+#[test]
+fn the_newest_failures_are_kept() {
+    let engine = engine(false);
+    let local = engine.allocate(64).unwrap();
+    for len in 1..=70 {
+        let entry = Entry { local: local + 64, remote: 1, len };
+        engine.transfer(&Request::new("127.0.0.1:1", Opcode::Read, vec![entry])).unwrap_err();
+    }
+    let report = report(&engine);
+    let failures = report["failures"].as_array().unwrap();
+    assert_eq!(failures.len(), 64);
+    assert!(failures[0]["message"].as_str().unwrap().contains(" 7 bytes"), "{}", failures[0]);
+    assert!(failures[63]["message"].as_str().unwrap().contains(" 70 bytes"), "{}", failures[63]);
 }

@@ -2,10 +2,11 @@
 //!
 //! Owns the port, its limits and its thread. Must not know what the figures are.
 
+mod connection;
+
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -13,14 +14,9 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::http_server::connection::Connections;
-use crate::listen::Acceptor;
 use crate::server_thread::ServerThread;
 
-/// Connections at once; further ones wait to be accepted.
-const CONNECTIONS: usize = 16;
-/// A connection on which nothing moves for so long is closed.
-const IDLE: Duration = Duration::from_secs(10);
+use self::connection::Connections;
 
 /// Who knows the figures. Called on the server's thread; it should be quick.
 pub trait Figures: Send + Sync + 'static {
@@ -45,14 +41,14 @@ impl FiguresServer {
     pub fn start(listener: TcpListener, figures: Arc<dyn Figures>) -> io::Result<FiguresServer> {
         let address = listener.local_addr()?;
         let thread = ServerThread::start("moonrail-http", 1, move |stop| {
-            let acceptor = Acceptor::new(listener, CONNECTIONS, "metrics")?;
+            let connections = Connections::new(listener)?;
             let router = Router::new()
                 .route("/metrics", get(metrics))
                 .route("/report", get(report))
                 .fallback(async || (StatusCode::NOT_FOUND, "there is /metrics and /report\n"))
                 .with_state(figures);
             Ok(async move {
-                let serving = axum::serve(Connections::new(acceptor, IDLE), router);
+                let serving = axum::serve(connections, router);
                 tokio::select! {
                     _ = stop => {}
                     // Never ends by itself: accepting outlives every error.
