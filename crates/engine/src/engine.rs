@@ -155,7 +155,7 @@ impl Engine {
         self.usable()?.own_report()
     }
 
-    /// Calls `subscriber` with each [`Event`] from now on, for the life of the engine.
+    /// Calls `subscriber` with each [`Event`](crate::Event) from now on, for the life of the engine.
     pub fn subscribe(&self, subscriber: Subscriber) {
         self.inner().events.subscribe(subscriber);
     }

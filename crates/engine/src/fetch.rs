@@ -103,13 +103,10 @@ impl Inner {
         view.near = self.routes.near(&mut view.target);
         view.metrics = self.metrics.as_ref().map(|metrics| metrics.peer(name));
         let view = Arc::new(view);
-        let before = self.peers.put(Arc::clone(&view));
-        if let Some(before) = &before
-            && before.epoch().is_some_and(|epoch| view.epoch() != Some(epoch))
-        {
+        if view.epoch().is_some_and(|epoch| self.peers.restarted(name, epoch)) {
             self.events.emit(&Event::PeerRestarted { peer: name.to_owned() });
         }
-        if let Some(before) = before
+        if let Some(before) = self.peers.put(Arc::clone(&view))
             && (before.target.addresses != view.target.addresses
                 || before.target.tls != view.target.tls
                 || before.target.same_host != view.target.same_host)

@@ -152,6 +152,8 @@ pub(crate) struct Peers {
     views: RwLock<HashMap<String, Arc<View>>>,
     /// What was seen of peers beside their descriptors.
     seen: RwLock<HashMap<String, Seen>>,
+    /// The epoch that each Moonrail was last met in. Views are dropped when they are in doubt; this is not.
+    epochs: RwLock<HashMap<String, u64>>,
     generation: AtomicU64,
 }
 
@@ -183,6 +185,14 @@ impl Peers {
         if self.seen(name).answers_probe != Some(answers_probe) {
             self.seen.write().entry(name.to_owned()).or_default().answers_probe = Some(answers_probe);
         }
+    }
+
+    /// Notes the epoch that a peer was met in; whether it was another one before.
+    pub(crate) fn restarted(&self, name: &str, epoch: u64) -> bool {
+        if self.epochs.read().get(name) == Some(&epoch) {
+            return false;
+        }
+        self.epochs.write().insert(name.to_owned(), epoch).is_some_and(|before| before != epoch)
     }
 
     pub(crate) fn next_generation(&self) -> u64 {
