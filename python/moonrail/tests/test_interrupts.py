@@ -82,13 +82,14 @@ def test_a_mute_peer(call: str) -> None:
     assert seconds < 1
 
 
-def test_a_peer_that_stops_in_the_middle(own_peer: PeerProcess) -> None:
-    call = f"engine.batch_transfer_sync_write(name, [addr] * 60, [{own_peer.addr}] * 60, [1 << 20] * 60)"
-    stop = f"assert engine.get_first_buffer_address(name); import os; os.kill({own_peer.process.pid}, {int(signal.SIGSTOP)})"
+def test_a_peer_that_stops_in_the_middle(tcp_peer: PeerProcess) -> None:
+    """Over TCP: on one host a copy does not need the other process to run."""
+    call = f"engine.batch_transfer_sync_write(name, [addr] * 60, [{tcp_peer.addr}] * 60, [1 << 20] * 60)"
+    stop = f"assert engine.get_first_buffer_address(name); import os; os.kill({tcp_peer.process.pid}, {int(signal.SIGSTOP)})"
     try:
-        first, seconds = interrupt(call, own_peer.name, before=stop)
+        first, seconds = interrupt(call, tcp_peer.name, before=stop)
     finally:
-        own_peer.process.send_signal(signal.SIGCONT)
+        tcp_peer.process.send_signal(signal.SIGCONT)
     assert first == "interrupted"
     assert seconds < 1
 
