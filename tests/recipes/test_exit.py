@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from typing import Any
 
 import pytest
 
@@ -101,6 +102,7 @@ def test_an_engine_that_goes_with_batches_in_flight(nodes: Nodes, form: str, how
     node, target = nodes.start_many(2)
     size = 64 * MIB
     local, remote = node.registered(size, seed=1), target.registered(size, seed=2)
+    lists: list[Any]
     if form.startswith("batch"):
         lists = [steps(local.base, 0, 40), steps(remote.base, 0, 40), steps(size, 0, 40)]
     else:

@@ -30,19 +30,9 @@ pub(crate) fn build(workspace: &Workspace, out: &Path) -> Result<Built, String> 
     Ok(Built { moonrail: copy(&built.moonrail)?, drop_in: copy(&built.drop_in)? })
 }
 
-/// Builds both, and the `moonrail` command, and installs the wheels in the tests' environment in place of the last ones.
+/// Builds both and installs them, with the `moonrail` command, in the tests' environment in place of the last ones.
 pub(crate) fn install(workspace: &Workspace) -> Result<Venv, String> {
     let built = build_in_cache(workspace)?;
-    let mut cargo = process::cargo(workspace);
-    process::run(cargo.args([
-        "build",
-        "--release",
-        "--locked",
-        "--package",
-        "moonrail-cli",
-        "--bin",
-        "moonrail",
-    ]))?;
     let venv = Venv::tests(workspace)?;
     let mut pip = venv.pip(workspace);
     pip.args(["install", "--quiet", "--no-deps", "--no-index", "--force-reinstall"]).args(built.paths());

@@ -12,7 +12,7 @@ from typing import Any
 
 import moonrail
 import pytest
-from grafana_foundation_sdk.models import dashboard as grafana  # type: ignore[import-untyped]
+from grafana_foundation_sdk.models import dashboard as grafana
 from moonrail.mooncake import TransferEngine
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -132,11 +132,14 @@ def test_the_dashboard_fits_grafana_and_asks_for_what_there_is() -> None:
     content = json.loads(DASHBOARD.read_text())
     model = grafana.Dashboard.from_json(content)
     assert model.title == "Moonrail"
+    assert model.panels is not None
     assert len(model.panels) == len(content["panels"])
     asked = set()
     for panel in model.panels:
         assert panel.title, panel
-        assert panel.grid_pos.x + panel.grid_pos.w <= 24
+        place = panel.grid_pos
+        assert place is not None
+        assert place.x + place.w <= 24
     for panel in content["panels"]:
         for target in panel["targets"]:
             asked |= set(re.findall(r"\bmoonrail_\w+", target["expr"]))

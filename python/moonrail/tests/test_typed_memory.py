@@ -262,18 +262,19 @@ def test_views_keep_the_memory_alive() -> None:
 def test_dropped_buffers_are_given_back() -> None:
     code = """
 import gc, moonrail
-def resident():
+def mapped():
     return int([line for line in open("/proc/self/status") if line.startswith("VmSize")][0].split()[1])
 with moonrail.Engine("127.0.0.1") as engine:
     engine.allocate(1000)
-    before = resident()
+    before = mapped()
     for _ in range(50):
         engine.allocate(16 << 20)
     gc.collect()
     assert engine.report().regions == 0, engine.report()
-    print(resident() - before)
+    print(mapped() - before)
 """
-    assert int(output(code)) < 64 << 10
+    # Far less than the 800 MiB allocated; a thread that starts meanwhile reserves 64 MiB of addresses for its heap.
+    assert int(output(code)) < 200 << 10
 
 
 def test_ranges() -> None:

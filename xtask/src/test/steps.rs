@@ -12,11 +12,11 @@ use std::process::Command;
 pub(super) const STEPS: &[Step] = &[
     Step { name: "fmt", fast: true, run: fmt },
     Step { name: "clippy", fast: true, run: clippy },
+    Step { name: "features", fast: false, run: features },
     Step { name: "doc", fast: false, run: doc },
     Step { name: "deny", fast: false, run: deny },
     Step { name: "advisories", fast: false, run: advisories },
     Step { name: "rust", fast: true, run: rust },
-    Step { name: "otlp", fast: false, run: otlp },
     Step { name: "doctest", fast: false, run: doctest },
     Step { name: "faults", fast: false, run: faults },
     Step { name: "ruff", fast: true, run: ruff },
@@ -33,7 +33,13 @@ pub(super) const STEPS: &[Step] = &[
 
 /// The bindings are an extension module: without a Python that loads them they have nothing to link their symbols to,
 /// so they are linted and documented here and tested through the wheel.
-const WITHOUT_BINDINGS: [&str; 4] = ["--workspace", "--exclude", "moonrail-python", "--locked"];
+const WITHOUT_BINDINGS: [&str; 5] =
+    ["--workspace", "--exclude=moonrail-python", "--locked", "--features", "moonrail/otlp,moonrail-cli/otlp"];
+
+/// The whole workspace. Here and above with every feature that users may turn on, so that the steps share one build of
+/// the dependencies; without them the code is linted by `features` and tested through the wheels.
+const WORKSPACE: [&str; 4] =
+    ["--workspace", "--locked", "--features", "moonrail/otlp,moonrail-cli/otlp,moonrail-python/otlp"];
 
 /// What ruff and mypy look at.
 const PYTHON_FOLDERS: [&str; 3] = ["python", "tests", "benches"];
@@ -60,13 +66,20 @@ fn fmt(context: &Context<'_>) -> StepResult {
 
 fn clippy(context: &Context<'_>) -> StepResult {
     let mut cargo = process::cargo(context.workspace);
-    pass(cargo.args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))
+    pass(cargo.arg("clippy").args(WORKSPACE).args(["--all-targets", "--", "-D", "warnings"]))
+}
+
+/// What users build who ask for no feature.
+fn features(context: &Context<'_>) -> StepResult {
+    let mut cargo = process::cargo(context.workspace);
+    cargo.args(["clippy", "--locked", "-p", "moonrail", "-p", "moonrail-cli", "-p", "moonrail-python"]);
+    pass(cargo.args(["--", "-D", "warnings"]))
 }
 
 fn doc(context: &Context<'_>) -> StepResult {
     let mut cargo = process::cargo(context.workspace);
     cargo.env("RUSTDOCFLAGS", "-D warnings");
-    pass(cargo.args(["doc", "--workspace", "--no-deps", "--locked"]))
+    pass(cargo.arg("doc").args(WORKSPACE).arg("--no-deps"))
 }
 
 fn deny(context: &Context<'_>) -> StepResult {
@@ -96,16 +109,6 @@ fn rust(context: &Context<'_>) -> StepResult {
     } else {
         pass(cargo.args(["test", "--no-fail-fast", "--all-targets"]).args(WITHOUT_BINDINGS))
     }
-}
-
-/// The one feature that users may turn on. What does not depend on it was linted and tested by the steps before.
-fn otlp(context: &Context<'_>) -> StepResult {
-    let mut clippy = process::cargo(context.workspace);
-    clippy.args(["clippy", "--locked", "-p", "moonrail", "-p", "moonrail-cli", "-p", "moonrail-python"]);
-    clippy.args(["--features", "otlp", "--all-targets", "--", "-D", "warnings"]);
-    process::run(&mut clippy)?;
-    let mut cargo = process::cargo(context.workspace);
-    pass(cargo.args(["test", "--locked", "-p", "moonrail", "--features", "otlp", "--test", "otlp"]))
 }
 
 fn doctest(context: &Context<'_>) -> StepResult {
@@ -167,7 +170,8 @@ fn interop(context: &Context<'_>) -> StepResult {
 fn metadata_interop(context: &Context<'_>) -> StepResult {
     let python = context.workspace.require(".cache/interop/0.3.13.post1/bin/python")?;
     let mut command = process::cargo(context.workspace);
-    command.args(["test", "--locked", "--package", "moonrail-metadata", "--test", "genuine", "--"]);
+    // Of the whole workspace, so that what the step `rust` has built is used.
+    command.arg("test").args(WITHOUT_BINDINGS).args(["--test", "genuine", "--"]);
     pass(command.args(["--ignored", "--skip", "an_old_"]).env("MOONRAIL_GENUINE_PYTHON", python))
 }
 
