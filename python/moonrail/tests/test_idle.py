@@ -17,7 +17,7 @@ MAX_KIB = 8 << 10
 """Resident memory that the engine adds to the interpreter's."""
 
 NODE = """
-import sys
+import sys, threading, typing  # The interpreter's own, which whoever calls an engine has loaded anyway.
 
 def resident():
     with open("/proc/self/status") as status:
