@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use moonrail_access::{Allow, KeySource, TlsSource};
 
+use crate::limits::Limit;
+
 /// Time limits of an engine; each can be overridden per call where a call takes a timeout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -111,6 +113,9 @@ pub struct Config {
     pub huge_pages: bool,
     /// Connections to one peer at most. Default 4.
     pub lanes_per_peer: usize,
+    /// What transfers with each peer may take, of which [`Engine::limit`](crate::Engine::limit) has said nothing. Default no
+    /// limit.
+    pub limit: Limit,
     /// Several clusters may share one metadata server under ids of their own.
     pub cluster_id: Option<String>,
     /// The shared key that peers have to prove, and are proven (docs/security.md). Default none: whoever reaches the
@@ -155,6 +160,7 @@ impl Config {
             paths: Paths::default(),
             huge_pages: true,
             lanes_per_peer: 4,
+            limit: Limit::default(),
             cluster_id: None,
             key: None,
             tls: None,

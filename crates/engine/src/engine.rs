@@ -29,6 +29,7 @@ use crate::errors;
 use crate::events::{Events, Subscriber};
 use crate::fetch::Fetches;
 use crate::handler::Handler;
+use crate::limits::PeerLimits;
 use crate::listen::{self, Ports};
 use crate::metrics::{Metrics, Told};
 use crate::notify::{Inbox, Notify};
@@ -66,6 +67,7 @@ pub(crate) struct Inner {
     pub inbox: Arc<Inbox>,
     pub events: Events,
     pub metrics: Option<Arc<Metrics>>,
+    pub limits: PeerLimits,
     pub publishing: Mutex<()>,
     pub spans: Option<Spans>,
     servers: Mutex<Option<Servers>>,
@@ -341,6 +343,7 @@ fn build(
         ),
         events,
         metrics,
+        limits: PeerLimits::new(config.limit),
         background: Background::new(),
         inbox,
         publishing: Mutex::new(()),

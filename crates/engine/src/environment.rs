@@ -4,6 +4,7 @@
 //! setting that is silently ignored is found in production.
 
 use std::env;
+use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -42,6 +43,9 @@ impl Config {
         }
         if let Some(len) = number::<usize>("MC_HANDSHAKE_MAX_LENGTH", 1 << 20..=128 << 20)? {
             self.handshake_max_len = len;
+        }
+        if let Some(rate) = number("MOONRAIL_BANDWIDTH", NonZeroU64::MIN..=NonZeroU64::MAX)? {
+            self.limit.bytes_per_second = Some(rate);
         }
         if let Some(id) = text("MC_METADATA_CLUSTER_ID") {
             self.cluster_id = Some(id);

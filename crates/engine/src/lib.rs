@@ -30,6 +30,7 @@ mod errors;
 mod events;
 mod fetch;
 mod handler;
+mod limits;
 mod listen;
 mod local;
 mod metrics;
@@ -55,6 +56,7 @@ pub use completion::Completion;
 pub use config::{BadPaths, Config, Paths, Timeouts, V1Clients};
 pub use engine::Engine;
 pub use events::{Event, Subscriber};
+pub use limits::Limit;
 pub use moonrail_access::{Allow, KeySource, Rights, TlsSource, UnknownName};
 /// What releases can do, and what pairs of them come to.
 pub use moonrail_compat as compat;

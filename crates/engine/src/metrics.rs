@@ -5,6 +5,7 @@
 
 mod quantile;
 mod report;
+mod tally;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -24,6 +25,7 @@ use crate::engine::Inner;
 use crate::events::Event;
 
 use report::{KnownPeer, Now};
+use tally::{Sums, Tally};
 
 /// Peers with figures of their own; all further ones share those called `other`.
 const PEERS: usize = 1000;
@@ -71,6 +73,8 @@ struct Families {
 pub(crate) struct PeerMetrics {
     /// By path and operation, as [`PATHS`] and [`OPS`].
     moved: [[Moved; 2]; 2],
+    /// By operation: small calls on the same host that `moved` does not have yet.
+    small: [Tally; 2],
     /// By operation: also those that failed before a path was chosen.
     failed: [IntCounter; 2],
     retries: IntCounter,
@@ -82,6 +86,14 @@ struct Moved {
     transfers: IntCounter,
     bytes: IntCounter,
     seconds: Histogram,
+}
+
+impl Moved {
+    #[inline]
+    fn add(&self, Sums { calls, bytes }: Sums) {
+        self.transfers.inc_by(calls);
+        self.bytes.inc_by(bytes);
+    }
 }
 
 /// A failure, as it is kept.
@@ -209,6 +221,7 @@ impl Metrics {
         raise(&families.received, now.engine.bytes_in);
         raise(&families.sent, now.engine.bytes_out);
         for peer in self.peers.read().values() {
+            peer.gather();
             peer.lanes.set(0);
         }
         for known in &now.peers {
@@ -229,6 +242,7 @@ impl PeerMetrics {
         };
         Self {
             moved: [0, 1].map(|path| [0, 1].map(|op| moved(path, op))),
+            small: Default::default(),
             failed: [0, 1]
                 .map(|_| IntCounter::new("failed", "of a report").expect("invariant: the name is valid")),
             retries: families.retries.with_label_values(&[name]),
@@ -240,21 +254,36 @@ impl PeerMetrics {
     /// Whether the small call that is about to be made is to be timed.
     #[inline]
     pub(crate) fn sample(&self, op: Opcode) -> Option<Instant> {
-        self.moved[0][index(op)].transfers.get().is_multiple_of(SAMPLE).then(Instant::now)
+        self.small[index(op)].calls().is_multiple_of(SAMPLE).then(Instant::now)
     }
 
     /// Counts a small call by the same-host path.
     #[inline]
     pub(crate) fn copied(&self, op: Opcode, bytes: u64, sampled: Option<Instant>) {
-        self.moved("shm", op, bytes, sampled.map(|began| began.elapsed()));
+        if bytes > Tally::MOST {
+            return self.moved(PATHS[0], op, bytes, sampled.map(|began| began.elapsed()));
+        }
+        let index = index(op);
+        if let Some(began) = sampled {
+            self.moved[0][index].seconds.observe(began.elapsed().as_secs_f64());
+        }
+        if let Some(sums) = self.small[index].add(bytes) {
+            self.moved[0][index].add(sums);
+        }
+    }
+
+    /// Brings `moved` up to date.
+    fn gather(&self) {
+        for (small, moved) in self.small.iter().zip(&self.moved[0]) {
+            moved.add(small.take());
+        }
     }
 
     /// Counts a transfer that succeeded.
     #[inline]
     pub(crate) fn moved(&self, path: &str, op: Opcode, bytes: u64, took: Option<Duration>) {
         let moved = &self.moved[usize::from(path != PATHS[0])][index(op)];
-        moved.transfers.inc();
-        moved.bytes.inc_by(bytes);
+        moved.add(Sums { calls: 1, bytes });
         if let Some(took) = took {
             moved.seconds.observe(took.as_secs_f64());
         }

@@ -10,6 +10,7 @@ use moonrail_memory::{HoldSet, Want};
 use moonrail_transport::{
     Code, Control, Dialect, Entry, Error, Failure, Opcode, Retry, Stage, Stop, WAIT_SLICE, Work,
 };
+use moonrail_wire::TraceContext;
 use moonrail_wire::handshake::Notify as WireNotify;
 
 use crate::capabilities::PeerCapabilities;
@@ -78,6 +79,9 @@ impl Engine {
         let bytes = entries.iter().fold(0_u64, |sum, entry| sum.saturating_add(entry.len));
         let inner = self.usable().ok()?;
         if bytes > AT_ONCE_BYTES || inner.config.no_metadata_cache || inner.spans.is_some() {
+            return None;
+        }
+        if inner.limits.of(peer).is_some() {
             return None;
         }
         inner.copy_at_once(peer, opcode, entries)
@@ -207,7 +211,12 @@ impl Inner {
         stop: &(dyn Fn() -> Option<Stop> + Sync),
     ) -> Result<(), Error> {
         let work = Work { opcode: request.opcode, entries: &request.entries, holds };
-        let control = self.control(request.timeout, work.bytes(), stop);
+        let mut control = self.control(request.timeout, work.bytes(), stop);
+        if request.timeout.is_none()
+            && self.limits.of(&request.peer).is_some_and(|limited| limited.takes_time())
+        {
+            control.deadline = None;
+        }
         let mut span = self.spans.as_ref().map(|spans| spans.begin(request, &work));
         let moved = self.move_counted(request, &work, &control, span.as_mut());
         if let Some(span) = span {
@@ -261,7 +270,7 @@ impl Inner {
                 return Err(view.outside(index, work.entries, earlier_epoch));
             }
             let trace = span.as_deref().map(TransferSpan::context);
-            let (path, outcome) = self.routes.execute(&view, work, control, trace);
+            let (path, outcome) = self.execute(&view, work, control, trace);
             if let Some(span) = &mut span {
                 span.tried(path);
             }
@@ -278,6 +287,23 @@ impl Inner {
             }
             earlier_epoch = earlier_epoch.or(view.epoch());
             view = self.fetch(peer, Instant::now(), control)?;
+        }
+    }
+
+    /// One try, within the limit that is set for the peer, if there is one.
+    fn execute(
+        &self,
+        view: &View,
+        work: &Work<'_>,
+        control: &Control<'_>,
+        trace: Option<TraceContext>,
+    ) -> (&'static str, Result<(), Failure>) {
+        let limited = self.limits.of(&view.target.name);
+        let _busy = self.limits.enter(limited.as_deref());
+        let execute = |work: &Work<'_>| self.routes.execute(view, work, control, trace);
+        match limited {
+            None => execute(work),
+            Some(limited) => self.limits.execute(&limited, work, control, execute),
         }
     }
 

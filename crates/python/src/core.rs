@@ -1,12 +1,13 @@
 //! The engine as the typed API's Python code sees it: exceptions instead of numbers, no conveniences.
 
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use moonrail::{
-    BadPaths, Code, Config, Engine, Entry, Error, ForkGuard, KeySource, Notify, Opcode, Request, Retry,
-    Rights, Stage, TlsSource, UnknownName, V1Clients,
+    BadPaths, Code, Config, Engine, Entry, Error, ForkGuard, KeySource, Limit, Notify, Opcode, Request,
+    Retry, Rights, Stage, TlsSource, UnknownName, V1Clients,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -115,6 +116,25 @@ impl Core {
 
     fn present(&self, py: Python<'_>, token: &str) -> PyResult<()> {
         self.engine(py)?.present(token).map_err(|error| errors::exception(py, &error))
+    }
+
+    fn limit(
+        &self,
+        py: Python<'_>,
+        peer: &str,
+        bytes_per_second: Option<Unsigned>,
+        background: bool,
+    ) -> PyResult<()> {
+        let engine = self.engine(py)?;
+        let rate = bytes_per_second.map(|rate| {
+            NonZeroU64::new(rate.0).ok_or_else(|| {
+                invalid(Code::InvalidArgument, "bytes_per_second is 0; None lifts the limit".to_owned())
+            })
+        });
+        let limited = rate
+            .transpose()
+            .and_then(|rate| engine.limit(peer, Limit { bytes_per_second: rate, background }));
+        limited.map_err(|error| errors::exception(py, &error))
     }
 
     fn unregister(&self, py: Python<'_>, addr: Unsigned) -> PyResult<()> {

@@ -341,3 +341,22 @@ def test_every_code_has_a_class_and_survives_pickling() -> None:
             "safe",
         )
     assert {kind.__name__ for kind in errors._CLASSES.values()} <= set(moonrail.__all__)
+
+
+def test_a_limit_for_a_peer_is_kept_and_lifted(typed: moonrail.Engine, own_peer: PeerProcess) -> None:
+    peer = typed.connect(own_peer.name)
+    with typed.allocate(16384) as mine:
+        theirs = peer.buffer("pool")[:16384]
+
+        def took() -> float:
+            start = time.monotonic()
+            for _ in range(5):
+                peer.write(mine[:16384], theirs)
+            return time.monotonic() - start
+
+        with pytest.raises(moonrail.InvalidArgumentError, match="bytes_per_second"):
+            peer.limit(0)
+        peer.limit(100_000, background=True)
+        assert 0.5 < took() < 4
+        peer.limit()
+        assert took() < 0.5

@@ -122,6 +122,7 @@ impl Metrics {
 
     fn peer_report(&self, name: String, now: &Now) -> Peer {
         let (figures, known) = (self.peer(&name), now.peers.iter().find(|known| known.name == name));
+        figures.gather();
         Peer {
             release: known.map(|known| known.release.clone()),
             path: known.map(|known| known.path),

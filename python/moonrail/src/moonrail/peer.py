@@ -252,6 +252,17 @@ class Peer:
         """
         self._core.notify(self._name, name, message)
 
+    def limit(self, bytes_per_second: int | None = None, *, background: bool = False) -> None:
+        """Sets what this engine's transfers with the peer may take from now on, both directions and all calls together.
+
+        With ``background`` they give way to transfers with other peers. Without arguments there is no limit, also not
+        the one of the engine (``MOONRAIL_BANDWIDTH``). Calls under way go on as they began.
+
+        Raises:
+            InvalidArgumentError: a limit of 0.
+        """
+        self._core.limit(self._name, bytes_per_second, background)
+
     def probe(self) -> Probe:
         """Asks whether the peer's process answers."""
         return Probe(*self._core.probe(self._name))
