@@ -1,12 +1,13 @@
 //! Region tokens: what lets one peer at one region, for a while (docs/security.md, "Region tokens").
 //!
 //! A token is made and judged by the engine that owns the region, with a secret of its own that ends with it; nobody else can
-//! make or change one. Whoever has a token may use it, so it is as secret as a key. `now` is given, never read here.
+//! make or change one. Whoever has a token may use it, so it is as secret as a key. Its time is told by a clock that nobody can
+//! set: a machine whose date is corrected neither ends a token early nor keeps it alive.
 
 use std::fmt;
 use std::io;
 use std::str::FromStr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use zeroize::Zeroize;
@@ -40,31 +41,20 @@ pub struct Grant {
     pub generation: u64,
     /// What may be done with it.
     pub rights: Rights,
-    /// Until when, in milliseconds since 1970 (UTC). `u64::MAX`: as long as the region is registered.
+    /// Until when, in milliseconds since its [`TokenIssuer`] was made. `u64::MAX`: as long as the region is registered.
     pub expires: u64,
 }
 
 impl Grant {
-    /// Whether the grant has ended at `now`.
+    /// Whether the grant has ended at `now`, of [`TokenIssuer::now`].
     #[must_use]
-    pub fn expired(&self, now: SystemTime) -> bool {
-        millis(now) >= self.expires
+    pub fn expired(&self, now: u64) -> bool {
+        now >= self.expires
     }
 }
 
-/// Milliseconds since 1970, as grants have them.
-#[must_use]
-pub fn millis(at: SystemTime) -> u64 {
-    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// The end of a grant that begins `now`; `None`: it has none.
-#[must_use]
-pub fn end(now: SystemTime, valid: Option<Duration>) -> u64 {
-    valid.map_or(u64::MAX, |valid| {
-        millis(now).saturating_add(u64::try_from(valid.as_millis()).unwrap_or(u64::MAX))
-    })
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A token: bytes that only its issuer understands in full. `Debug` shows whom it is for, not the token; `Display` is the
@@ -148,6 +138,7 @@ impl FromStr for Token {
 /// Makes and judges the tokens of one run of an engine.
 pub struct TokenIssuer {
     secret: [u8; 32],
+    made: Instant,
 }
 
 impl TokenIssuer {
@@ -156,7 +147,19 @@ impl TokenIssuer {
     /// # Errors
     /// The kernel gives none.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { secret: nonce()? })
+        Ok(Self { secret: nonce()?, made: Instant::now() })
+    }
+
+    /// The time that grants are in: milliseconds since this was made.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        millis(self.made.elapsed())
+    }
+
+    /// The end of a grant that begins now; `None`: it has none.
+    #[must_use]
+    pub fn end(&self, valid: Option<Duration>) -> u64 {
+        valid.map_or(u64::MAX, |valid| self.now().saturating_add(millis(valid)))
     }
 
     /// A token for `grant`.
@@ -173,11 +176,11 @@ impl TokenIssuer {
         Token(bytes)
     }
 
-    /// What the token grants at `now`.
+    /// What the token grants at `now`, of [`Self::now`].
     ///
     /// # Errors
     /// [`TokenFault`].
-    pub fn judge(&self, token: &Token, now: SystemTime) -> Result<Grant, TokenFault> {
+    pub fn judge(&self, token: &Token, now: u64) -> Result<Grant, TokenFault> {
         let (body, tag) = token.0.split_at(BODY_LEN);
         // The comparison takes the same time for every pair.
         if self.tag(body) != *tag || body[0] != VERSION {
@@ -246,24 +249,22 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn at(seconds: u64) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(seconds)
-    }
-
     fn grant() -> Grant {
         let rights = Rights { read: true, write: false };
-        Grant { epoch: 7, generation: 9, rights, expires: end(at(100), Some(Duration::from_secs(10))) }
+        Grant { epoch: 7, generation: 9, rights, expires: 110 }
     }
 
     #[test]
     fn a_token_is_good_until_it_ends_and_only_where_it_was_made() {
         let (issuer, other) = (TokenIssuer::new().unwrap(), TokenIssuer::new().unwrap());
         let token: Token = issuer.issue(&grant()).to_string().parse().unwrap();
-        assert_eq!(issuer.judge(&token, at(109)), Ok(grant()));
-        assert_eq!(issuer.judge(&token, at(110)), Err(TokenFault::Expired));
-        assert_eq!(other.judge(&token, at(100)), Err(TokenFault::Foreign));
-        let lasting = issuer.issue(&Grant { expires: end(at(0), None), ..grant() });
-        assert!(issuer.judge(&lasting, at(1 << 40)).is_ok());
+        assert_eq!(issuer.judge(&token, 109), Ok(grant()));
+        assert_eq!(issuer.judge(&token, 110), Err(TokenFault::Expired));
+        assert_eq!(other.judge(&token, 100), Err(TokenFault::Foreign));
+        let lasting = issuer.issue(&Grant { expires: issuer.end(None), ..grant() });
+        assert!(issuer.judge(&lasting, u64::MAX - 1).is_ok());
+        let (before, end, after) = (issuer.now(), issuer.end(Some(Duration::from_secs(10))), issuer.now());
+        assert!((before + 10_000..=after + 10_000).contains(&end));
     }
 
     #[test]
@@ -297,7 +298,7 @@ mod tests {
             let issuer = TokenIssuer::new().unwrap();
             let mut bytes = *issuer.issue(&grant()).bytes();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            prop_assert_eq!(issuer.judge(&Token::from_bytes(bytes), at(100)), Err(TokenFault::Foreign));
+            prop_assert_eq!(issuer.judge(&Token::from_bytes(bytes), 100), Err(TokenFault::Foreign));
         }
 
         #[test]

@@ -1,8 +1,7 @@
 //! Region tokens: made for peers, and taken from them.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use moonrail_access::token::end;
 use moonrail_access::{Grant, Rights, Token};
 use moonrail_memory::Want;
 use moonrail_transport::{Code, Error, Retry, Stage};
@@ -33,7 +32,7 @@ impl Engine {
             epoch: inner.own.epoch,
             generation: hold.region().generation,
             rights,
-            expires: end(SystemTime::now(), valid),
+            expires: inner.issuer.end(valid),
         };
         Ok(inner.issuer.issue(&grant).to_string())
     }

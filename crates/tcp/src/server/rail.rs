@@ -309,7 +309,7 @@ impl RailLane {
 
     /// The frame's ranges are held: goes on to the payload or the answer, if tokens are not missing.
     fn serve(&mut self, shared: &Shared, request: Request, ranges: Vec<Range>, holds: HoldSet) {
-        if let Some(index) = self.grants.first_missing(&holds, &ranges) {
+        if let Some(index) = self.grants.first_missing(shared, &holds, &ranges) {
             tokens::tell_refusal(shared, self.peer, &"no token for a region that needs one");
             self.refuse(shared, &request, AnswerStatus::Token, index as u32);
             return;

@@ -3,9 +3,8 @@
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::SystemTime;
 
-use moonrail_access::{Grant, Token};
+use moonrail_access::{Grant, Token, TokenIssuer};
 use moonrail_memory::{Hold, HoldSet, Want};
 use moonrail_wire::rail::{AnswerStatus, Range, TOKEN_LEN};
 
@@ -28,7 +27,7 @@ impl Grants {
         let Some((token, issuer)) = token.zip(shared.options.tokens.as_deref()) else {
             return AnswerStatus::Token;
         };
-        match issuer.judge(&token, SystemTime::now()) {
+        match issuer.judge(&token, issuer.now()) {
             Ok(grant) => {
                 if self.0.len() >= MOST {
                     self.0.remove(0);
@@ -45,15 +44,15 @@ impl Grants {
     }
 
     /// The first range that lies in a guarded region and that no grant covers now.
-    pub(super) fn first_missing(&self, holds: &HoldSet, ranges: &[Range]) -> Option<usize> {
+    pub(super) fn first_missing(&self, shared: &Shared, holds: &HoldSet, ranges: &[Range]) -> Option<usize> {
         let mut guarded = holds.iter().filter(|hold| hold.region().guarded).peekable();
         guarded.peek()?;
-        let now = SystemTime::now();
+        let now = shared.options.tokens.as_deref().map_or(0, TokenIssuer::now);
         let missing = guarded.find(|hold| !self.covers(hold, now))?;
         ranges.iter().position(|range| missing.covers(range.addr, range.len))
     }
 
-    fn covers(&self, hold: &Hold, now: SystemTime) -> bool {
+    fn covers(&self, hold: &Hold, now: u64) -> bool {
         self.0.iter().any(|grant| {
             let allowed = match hold.want() {
                 Want::Read => grant.rights.read,
