@@ -15,6 +15,7 @@ use crate::link::Link;
 use crate::plan::{Plan, Wiring};
 use crate::rig::Rig;
 use crate::run::{self, Tally};
+use crate::sealing::{Over, Sealed, Sealing};
 use crate::soak::{self, SoakArgs};
 
 /// Seeds that failed once; replayed first in every run over a range.
@@ -60,6 +61,9 @@ struct RunArgs {
     /// Sets of processes at once
     #[arg(long, default_value_t = 8)]
     sets: usize,
+    /// What the nodes' bytes travel over
+    #[arg(long, value_enum, default_value_t = Over::Clear)]
+    over: Over,
     /// Print each seed's plan, and run nothing
     #[arg(long)]
     show: bool,
@@ -107,7 +111,9 @@ fn run_all(args: &RunArgs) -> ExitCode {
     let began = Instant::now();
     let no_link = Link::new(99, &[], &[]).err();
     let (next, stop, sum) = (AtomicUsize::new(0), AtomicBool::new(false), Mutex::default());
-    let all = Shared { seeds, next, stop, sum, no_link };
+    let sealed = Sealed::new(args.over);
+    let sealing = sealed.sealing.clone();
+    let all = Shared { seeds, next, stop, sum, no_link, sealing };
     thread::scope(|scope| {
         for worker in 0..args.sets.clamp(1, all.seeds.len().max(1)) {
             let all = &all;
@@ -142,6 +148,7 @@ struct Shared {
     sum: Mutex<Sum>,
     /// Why no link between namespaces can be made here.
     no_link: Option<String>,
+    sealing: Sealing,
 }
 
 impl Shared {
@@ -156,7 +163,7 @@ impl Shared {
             }
             let rig = match rigs.remove(&plan.wiring) {
                 Some(rig) => Ok(rig),
-                None => Rig::new(worker, plan.wiring),
+                None => Rig::new(worker, plan.wiring, self.sealing.clone()),
             };
             let outcome = rig.and_then(|mut rig| {
                 let before = rig.schedules;
@@ -177,7 +184,7 @@ impl Shared {
                 Err(wrong) => {
                     sum.findings += 1;
                     println!("FAILED seed {seed}: {wrong}\n    plan: {}", plan.summary());
-                    println!("    again: cargo xtask faults --seed {seed} --times 50");
+                    println!("    again: cargo xtask faults --seed {seed} --times 50 --over {}", self.sealing.name());
                     if sum.findings >= 10 {
                         self.stop.store(true, Ordering::Relaxed);
                     }

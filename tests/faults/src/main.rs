@@ -5,6 +5,8 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a command's output is its purpose
 
 mod area;
+#[path = "../../../crates/access/tests/support/authority.rs"]
+mod authority;
 mod command;
 mod content;
 mod dice;
@@ -19,6 +21,7 @@ mod proxy;
 mod remote;
 mod rig;
 mod run;
+mod sealing;
 mod shadow;
 mod soak;
 

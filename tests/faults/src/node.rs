@@ -200,7 +200,7 @@ fn refusal(error: &Error) -> Refusal {
     }
 }
 
-fn config(engine: &EngineSetup, Setup { limits, lanes, .. }: &Setup) -> Config {
+fn config(engine: &EngineSetup, Setup { limits, lanes, sealing, .. }: &Setup) -> Config {
     let mut config = Config::new(engine.name.clone(), "P2PHANDSHAKE");
     config.listen = Some(engine.listen);
     config.paths.shm = engine.shm;
@@ -209,5 +209,6 @@ fn config(engine: &EngineSetup, Setup { limits, lanes, .. }: &Setup) -> Config {
     config.timeouts.handshake = Duration::from_millis(limits.handshake);
     config.timeouts.progress = Duration::from_millis(limits.progress);
     config.timeouts.unregister = Duration::from_millis(limits.unregister);
+    sealing.configure(&mut config);
     config
 }

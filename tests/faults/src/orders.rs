@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::sealing::Sealing;
+
 /// Bytes of memory that an engine has of each kind.
 pub(crate) const AREA: u64 = 6 << 20;
 /// Bytes in front of and behind the registered part of memory that the node brought itself.
@@ -16,6 +18,7 @@ pub(crate) struct Setup {
     pub limits: Limits,
     /// Connections to one peer at most.
     pub lanes: usize,
+    pub sealing: Sealing,
 }
 
 /// Time limits of every engine, in milliseconds.

@@ -18,6 +18,7 @@ use crate::plan::{BEST, Kind, TCP, Wiring};
 use crate::process::Node;
 use crate::proxy::{Gate, Port, Proxy};
 use crate::remote::Remote;
+use crate::sealing::Sealing;
 
 /// Every engine has an address of its own, so they can all have the same port.
 const HANDSHAKE_PORT: u16 = 17_500;
@@ -28,6 +29,7 @@ pub(crate) const LIMITS: Limits = Limits { connect: 500, handshake: 500, progres
 pub(crate) struct Rig {
     worker: usize,
     wiring: Wiring,
+    sealing: Sealing,
     pub link: Option<Link>,
     pub proxy: Option<Proxy>,
     pub seats: [Option<Seat>; 2],
@@ -54,7 +56,7 @@ pub(crate) enum Owner {
 }
 
 impl Rig {
-    pub(crate) fn new(worker: usize, wiring: Wiring) -> Result<Self, String> {
+    pub(crate) fn new(worker: usize, wiring: Wiring, sealing: Sealing) -> Result<Self, String> {
         let proxy = if wiring == Wiring::Proxied {
             Some(Proxy::start().map_err(|error| format!("the proxy cannot start: {error}"))?)
         } else {
@@ -65,6 +67,7 @@ impl Rig {
         let mut rig = Self {
             worker,
             wiring,
+            sealing,
             link: None,
             proxy,
             seats: [None, None],
@@ -109,7 +112,9 @@ impl Rig {
         });
         let prefix = self.link.as_ref().filter(|_| seat == 1).map_or_else(Vec::new, Link::prefix);
         let lanes = [4, 1, 2][self.worker % 3];
-        let node = Node::start(&Setup { engines: engines.to_vec(), limits: LIMITS, lanes }, &prefix)?;
+        let sealing = self.sealing.clone();
+        let node =
+            Node::start(&Setup { engines: engines.to_vec(), limits: LIMITS, lanes, sealing }, &prefix)?;
         for (engine, up) in node.engines.iter().enumerate() {
             let hosts = (self.public(seat, engine), self.private(seat, engine));
             self.open_gates(seat, engine, hosts, up.data_port)?;
