@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use moonrail::{Code, Config, Engine, Entry, Limit, MemoryRange, Opcode, Request, Retry};
-use moonrail_transport::testkit::Side;
+use moonrail::{Code, Config, Engine, Entry, Limit, Opcode, Request, Retry};
 
 const LEN: u64 = 16 << 20;
 
@@ -91,16 +90,19 @@ fn the_bytes_of_a_limited_batch_are_right_in_both_directions() {
         let pair = Pair::new(shm, BACKGROUND);
         let lens = [3 << 20, 0, 17, (1 << 20) - 17, 1, 5 << 20];
         let total: u64 = lens.iter().sum();
-        let memory = |addr, len| MemoryRange::new(addr, len).unwrap();
-        let (ours, theirs) = (memory(pair.local, total), memory(pair.remote, total));
         let pattern: Vec<u8> = (0..total).map(|at| (at % 251) as u8).collect();
-        Side::poke(ours, &pattern);
+        let held = |engine: &Engine, addr, len| {
+            let mut bytes = vec![1; len as usize];
+            engine.read_local(addr, &mut bytes).unwrap();
+            bytes
+        };
+        pair.near.write_local(pair.local, &pattern).unwrap();
         pair.near.transfer(&pair.request(Opcode::Write, &lens)).unwrap();
-        assert!(Side::peek(theirs) == pattern);
-        assert!(Side::peek(memory(pair.remote + total, LEN - total)).iter().all(|&byte| byte == 0));
-        Side::poke(ours, &vec![0; total as usize]);
+        assert!(held(&pair.far, pair.remote, total) == pattern);
+        assert!(held(&pair.far, pair.remote + total, LEN - total).iter().all(|&byte| byte == 0));
+        pair.near.write_local(pair.local, &vec![0; total as usize]).unwrap();
         pair.near.transfer(&pair.request(Opcode::Read, &lens)).unwrap();
-        assert!(Side::peek(ours) == pattern);
+        assert!(held(&pair.near, pair.local, total) == pattern);
     }
 }
 
@@ -160,7 +162,7 @@ fn a_refusal_in_a_later_slice_names_the_descriptor_of_the_whole_batch() {
     pair.far.free(gone).unwrap();
     request.entries[2] = Entry { remote: gone, len: 1 << 20, ..request.entries[2] };
     let error = pair.near.transfer(&request).unwrap_err();
-    assert_eq!((error.index(), error.retry()), (Some(2), Retry::Unsafe), "{error}");
+    assert_eq!((error.index(), error.retry()), (Some(2), Retry::AfterFix), "{error}");
     assert!(error.message().contains("all before it is applied"), "{error}");
 }
 

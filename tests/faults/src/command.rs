@@ -184,7 +184,10 @@ impl Shared {
                 Err(wrong) => {
                     sum.findings += 1;
                     println!("FAILED seed {seed}: {wrong}\n    plan: {}", plan.summary());
-                    println!("    again: cargo xtask faults --seed {seed} --times 50 --over {}", self.sealing.name());
+                    println!(
+                        "    again: cargo xtask faults --seed {seed} --times 50 --over {}",
+                        self.sealing.name()
+                    );
                     if sum.findings >= 10 {
                         self.stop.store(true, Ordering::Relaxed);
                     }

@@ -38,8 +38,8 @@ pub(crate) struct HostileArgs {
     seed: u64,
 }
 
-/// Before this share of the messages the process is warming up.
-const WARM_PERCENT: u64 = 10;
+/// Before a tenth of the messages, or so many of them where that is more, the process is warming up.
+const WARM: u64 = 10_000;
 /// How much more memory it may have at the end than when it was warm.
 const GROWTH_KIB: u64 = 8 << 10;
 /// An honest call that takes longer has been delayed by the others.
@@ -73,9 +73,10 @@ pub(crate) fn run(args: &HostileArgs) -> ExitCode {
             scope.spawn(move || shared.throw_all(nth as u64, args, up));
         }
         let mut warm = None;
+        let warm_at = (args.messages / 10).max(WARM).min(args.messages / 2);
         while shared.thrown.load(Ordering::Relaxed) < args.messages && !shared.over() {
             thread::sleep(Duration::from_millis(20));
-            if warm.is_none() && shared.thrown.load(Ordering::Relaxed) * 100 > args.messages * WARM_PERCENT {
+            if warm.is_none() && shared.thrown.load(Ordering::Relaxed) > warm_at {
                 warm = process.facts();
             }
             if let Ok(Some(status)) = process.child.try_wait() {

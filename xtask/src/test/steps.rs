@@ -116,8 +116,10 @@ fn doctest(context: &Context<'_>) -> StepResult {
 }
 
 fn faults(context: &Context<'_>) -> StepResult {
-    let args = ["--seeds".to_owned(), faults::CI_SEEDS.to_owned()];
-    faults::run(context.workspace, "run", &args)?;
+    for (over, seeds) in faults::CI_SEEDS {
+        let args = ["--over", over, "--seeds", seeds].map(str::to_owned);
+        faults::run(context.workspace, "run", &args)?;
+    }
     faults::run(context.workspace, "hostile", &[]).map(|()| Outcome::Passed)
 }
 
