@@ -209,7 +209,7 @@ impl Rig {
         match target {
             Owner::Client => Ok(()),
             Owner::Stranger(kind) => {
-                while self.strangers.get(&kind).is_some_and(|(server, _)| server.busy() > 0) {
+                while self.strangers.get(&kind).is_some_and(|(server, _)| server.busy()) {
                     if began.elapsed() > patience {
                         return Err("a Mooncake server still waits for the rest of a request".to_owned());
                     }

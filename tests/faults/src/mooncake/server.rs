@@ -5,9 +5,10 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use moonrail_metadata::{HandshakeHandler, HandshakeServer, Limits};
-use moonrail_sys::poll::wait_readable;
+use moonrail_sys::poll::{Ready, wait_readable};
 use moonrail_sys::socket;
 use moonrail_wire::data::{
     DataVersion, HEADER_LEN, Op, RequestHeader, STATUS_OK, STATUS_REJECTED, encode_status,
@@ -25,6 +26,8 @@ pub(crate) const BASE: u64 = 0x10_0000_0000;
 pub(crate) struct Server {
     pub memory: Arc<Mutex<Vec<u8>>>,
     pub data_port: u16,
+    listener: Arc<TcpListener>,
+    connections: Arc<Mutex<Vec<Arc<TcpStream>>>>,
     busy: Arc<AtomicUsize>,
     _handshake: HandshakeServer,
 }
@@ -48,20 +51,34 @@ impl Server {
         };
         let teller = Arc::new(Teller(descriptor.to_json().into()));
         let handshake = HandshakeServer::start(handshake, teller, Limits::default())?;
-        let (memory, busy) = (Arc::new(Mutex::new(vec![0; len])), Arc::default());
-        let serving = Serving { kind, memory: Arc::clone(&memory), busy: Arc::clone(&busy) };
-        thread::spawn(move || {
-            for stream in data.incoming().map_while(Result::ok) {
-                let serving = serving.clone();
-                thread::spawn(move || drop(serving.serve(stream)));
-            }
-        });
-        Ok(Self { memory, data_port, busy, _handshake: handshake })
+        let serving = Serving {
+            kind,
+            memory: Arc::new(Mutex::new(vec![0; len])),
+            connections: Arc::default(),
+            busy: Arc::default(),
+        };
+        let server = Self {
+            memory: Arc::clone(&serving.memory),
+            data_port,
+            listener: Arc::new(data),
+            connections: Arc::clone(&serving.connections),
+            busy: Arc::clone(&serving.busy),
+            _handshake: handshake,
+        };
+        let listener = Arc::clone(&server.listener);
+        thread::spawn(move || serving.serve_all(&listener));
+        Ok(server)
     }
 
-    /// Connections in the middle of a request.
-    pub(crate) fn busy(&self) -> usize {
-        self.busy.load(Ordering::Acquire)
+    /// Whether it may still store something that has been sent: also where a thread of its own has not looked yet.
+    pub(crate) fn busy(&self) -> bool {
+        // In this order: who takes up any of it counts as busy before.
+        let waiting = matches!(wait_readable(&*self.listener, Some(Duration::ZERO)), Ok(Ready::Ready(_)));
+        let unread = {
+            let connections = self.connections.lock().expect("no holder panics");
+            connections.iter().any(|stream| socket::is_dead_or_dirty(&**stream))
+        };
+        waiting || unread || self.busy.load(Ordering::Acquire) > 0
     }
 }
 
@@ -85,6 +102,7 @@ impl HandshakeHandler for Teller {
 struct Serving {
     kind: Kind,
     memory: Arc<Mutex<Vec<u8>>>,
+    connections: Arc<Mutex<Vec<Arc<TcpStream>>>>,
     busy: Arc<AtomicUsize>,
 }
 
@@ -98,16 +116,31 @@ impl Drop for Busy<'_> {
 }
 
 impl Serving {
-    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+    fn serve_all(&self, listener: &TcpListener) {
+        while wait_readable(listener, None).is_ok() {
+            self.busy.fetch_add(1, Ordering::AcqRel);
+            let _busy = Busy(&self.busy);
+            let Ok((stream, _)) = listener.accept() else { return };
+            let (serving, stream) = (self.clone(), Arc::new(stream));
+            self.connections.lock().expect("no holder panics").push(Arc::clone(&stream));
+            thread::spawn(move || {
+                let _ = serving.serve(&stream);
+                let mut connections = serving.connections.lock().expect("no holder panics");
+                connections.retain(|other| !Arc::ptr_eq(other, &stream));
+            });
+        }
+    }
+
+    fn serve(&self, mut stream: &TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         loop {
             let mut header = [0; HEADER_LEN];
-            wait_readable(&stream, None)?;
+            wait_readable(stream, None)?;
             self.busy.fetch_add(1, Ordering::AcqRel);
             let busy = Busy(&self.busy);
-            unless_reset(&stream)?;
+            unless_reset(stream)?;
             stream.read_exact(&mut header)?;
-            self.answer(&mut stream, RequestHeader::decode(&header))?;
+            self.answer(stream, RequestHeader::decode(&header))?;
             drop(busy);
             if self.kind == Kind::V1Closes {
                 return Ok(());
@@ -115,7 +148,7 @@ impl Serving {
         }
     }
 
-    fn answer(&self, stream: &mut TcpStream, request: RequestHeader) -> io::Result<()> {
+    fn answer(&self, mut stream: &TcpStream, request: RequestHeader) -> io::Result<()> {
         let v2 = request.version == DataVersion::V2;
         let memory_len = self.memory.lock().expect("no holder panics").len() as u64;
         let offset = request.addr.checked_sub(BASE).filter(|at| {
