@@ -29,7 +29,7 @@ use crate::errors;
 use crate::events::{Events, Subscriber};
 use crate::fetch::Fetches;
 use crate::handler::Handler;
-use crate::limits::PeerLimits;
+use crate::limits::{Limit, PeerLimits};
 use crate::listen::{self, Ports};
 use crate::metrics::{Metrics, Told};
 use crate::notify::{Inbox, Notify};
@@ -160,6 +160,16 @@ impl Engine {
     /// Calls `subscriber` with each [`Event`](crate::Event) from now on, for the life of the engine.
     pub fn subscribe(&self, subscriber: Subscriber) {
         self.inner().events.subscribe(subscriber);
+    }
+
+    /// Sets what transfers with `peer` may take from now on, in place of [`Config::limit`]; those
+    /// under way go on as they began. The peer need not be known yet, and nobody is asked.
+    ///
+    /// # Errors
+    /// None but those of an engine that was shut down or forked.
+    pub fn limit(&self, peer: &str, limit: Limit) -> Result<(), Error> {
+        self.usable()?.limits.set(peer, limit);
+        Ok(())
     }
 
     /// Closes both ports, takes the name back and refuses further calls. Transfers under way end with an error or

@@ -1,7 +1,9 @@
 //! How much of the link and the memory bus transfers with a peer may take, where somebody set that (docs/limits.md).
 //!
-//! Owns: the limits, whose turn it is, and the cutting of a transfer into slices between which others get theirs.
+//! Owns: the limits, and whose turn it is; a transfer is cut into slices between which others get theirs (`slices.rs`).
 //! Must not know: paths, or how bytes move.
+
+mod slices;
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -10,12 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
-use moonrail_transport::{
-    Code, Control, Entry, Error, Failure, Opcode, Retry, Stage, Stop, WAIT_SLICE, Work,
-};
+use moonrail_transport::{Code, Control, Error, Failure, Retry, Stage, Stop, WAIT_SLICE, Work};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::engine::Engine;
+use slices::Slices;
 
 /// Bytes moved between two looks at the limit, at most.
 const SLICE: u64 = 1 << 20;
@@ -40,18 +40,6 @@ pub struct Limit {
 impl Limit {
     fn is_none(self) -> bool {
         self == Self::default()
-    }
-}
-
-impl Engine {
-    /// Sets what transfers with `peer` may take from now on, in place of [`Config::limit`](crate::Config::limit); those
-    /// under way go on as they began. The peer need not be known yet, and nobody is asked.
-    ///
-    /// # Errors
-    /// None but those of an engine that was shut down or forked.
-    pub fn limit(&self, peer: &str, limit: Limit) -> Result<(), Error> {
-        self.usable()?.limits.set(peer, limit);
-        Ok(())
     }
 }
 
@@ -115,7 +103,7 @@ impl PeerLimits {
         Self { any: AtomicBool::new(!usual.is_none()), usual, ..Self::default() }
     }
 
-    fn set(&self, peer: &str, limit: Limit) {
+    pub(crate) fn set(&self, peer: &str, limit: Limit) {
         self.peers.write().insert(peer.to_owned(), Arc::new(Limited::new(limit)));
         self.any.store(true, Ordering::Relaxed);
     }
@@ -251,107 +239,11 @@ impl Ending {
     }
 }
 
-/// Consecutive pieces of a batch.
-struct Slice {
-    /// The first entry it has a piece of; each further piece is of the next entry.
-    first: usize,
-    /// Whether pieces come before these.
-    later: bool,
-    entries: Vec<Entry>,
-}
-
-impl Slice {
-    fn bytes(&self) -> u64 {
-        self.entries.iter().map(|entry| entry.len).sum()
-    }
-
-    /// The same failure, counted from the start of the batch.
-    fn place(&self, mut failure: Failure, work: &Work<'_>) -> Failure {
-        let only = self.entries.len() == 1 && work.entries.len() > 1;
-        if let Some(index) = failure.error.index().or(only.then_some(0)) {
-            failure.error = failure.error.with_index(self.first + index);
-        }
-        failure
-    }
-
-    /// The same failure, now that the slices before this one have been applied.
-    fn after_others(&self, mut failure: Failure, work: &Work<'_>) -> Failure {
-        if !self.later {
-            return failure;
-        }
-        if work.opcode == Opcode::Write {
-            failure.untouched = false;
-            if failure.error.retry() == Retry::Safe {
-                failure.error = failure.error.with_retry(Retry::Unsafe);
-            }
-        }
-        let note = format!(
-            "the limit for this peer cuts the call into slices, and this one begins in descriptor {}: \
-                            all before it is applied",
-            self.first
-        );
-        failure.error = failure.error.with_note(note);
-        failure
-    }
-}
-
-/// Cuts a batch.
-struct Slices<'a> {
-    entries: &'a [Entry],
-    most: u64,
-    at: usize,
-    offset: u64,
-}
-
-impl<'a> Slices<'a> {
-    fn new(entries: &'a [Entry], most: u64) -> Self {
-        Self { entries, most, at: 0, offset: 0 }
-    }
-
-    fn next_slice(&mut self) -> Option<Slice> {
-        let (first, later) = (self.at, self.at > 0 || self.offset > 0);
-        let (mut pieces, mut left) = (Vec::new(), self.most);
-        while let Some(entry) = self.entries.get(self.at).filter(|_| left > 0) {
-            let len = (entry.len - self.offset).min(left);
-            let (local, remote) =
-                (entry.local.wrapping_add(self.offset), entry.remote.wrapping_add(self.offset));
-            pieces.push(Entry { local, remote, len });
-            left -= len;
-            self.offset += len;
-            if self.offset < entry.len {
-                break;
-            }
-            (self.at, self.offset) = (self.at + 1, 0);
-        }
-        (!pieces.is_empty()).then_some(Slice { first, later, entries: pieces })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use moonrail_transport::{Entry, Opcode};
+
     use super::*;
-
-    fn entry(local: u64, len: u64) -> Entry {
-        Entry { local, remote: local + 1000, len }
-    }
-
-    fn slices(entries: &[Entry], most: u64) -> Vec<(usize, Vec<Entry>)> {
-        let mut slices = Slices::new(entries, most);
-        std::iter::from_fn(|| slices.next_slice().map(|slice| (slice.first, slice.entries))).collect()
-    }
-
-    #[test]
-    fn a_batch_is_cut_between_and_within_entries() {
-        let batch = [entry(0, 4), entry(0, 0), entry(100, 25), entry(200, 1)];
-        let expected = vec![
-            (0, vec![entry(0, 4), entry(0, 0), entry(100, 6)]),
-            (2, vec![entry(106, 10)]),
-            (2, vec![entry(116, 9), entry(200, 1)]),
-        ];
-        assert_eq!(slices(&batch, 10), expected);
-        assert_eq!(slices(&[], 10), vec![]);
-        assert_eq!(slices(&[entry(0, 0)], 10), vec![(0, vec![entry(0, 0)])]);
-    }
 
     #[test]
     fn a_slice_takes_a_fiftieth_of_a_second_and_a_mebibyte_at_most() {
@@ -379,7 +271,7 @@ mod tests {
     fn a_failure_after_the_first_slice_says_what_is_applied_and_is_unsafe_to_repeat() {
         let limits = PeerLimits::new(Limit { background: true, ..Limit::default() });
         let limited = limits.of("peer").expect("the usual one");
-        let entries = [entry(0, SLICE), entry(1 << 30, SLICE)];
+        let entries = [0, 1 << 30].map(|at| Entry { local: at, remote: at, len: SLICE });
         let holds = moonrail_memory::HoldSet::default();
         let work = Work { opcode: Opcode::Write, entries: &entries, holds: &holds };
         let control = Control { deadline: None, connect: YIELD, progress: YIELD, stop: &|| None };

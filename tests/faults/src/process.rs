@@ -139,15 +139,15 @@ impl Node {
     }
 
     /// Waits until the kernel says that every thread of it stands still.
-    pub(crate) fn wait_stopped(&self, patience: Duration) -> bool {
+    pub(crate) fn wait_stopped(&self, patience: Duration) -> Result<(), String> {
         let began = Instant::now();
         loop {
             let states = task_states(self.pid());
             if states.as_ref().is_ok_and(|states| states.iter().all(|state| *state == 'T')) {
-                return true;
+                return Ok(());
             }
             if began.elapsed() > patience || states.is_err() {
-                return false;
+                return Err(format!("its threads' states are {states:?}"));
             }
             thread::sleep(Duration::from_micros(300));
         }

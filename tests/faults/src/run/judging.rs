@@ -75,7 +75,7 @@ impl Run<'_> {
                         proxy.settle();
                     }
                     let stands = self.seat(seat)?.node.wait_stopped(Duration::from_secs(5));
-                    return if stands { Ok(()) } else { Err(format!("node {seat} does not stand still")) };
+                    return stands.map_err(|why| format!("node {seat} does not stand still: {why}"));
                 }
                 if self.is_starved(Side::Target) {
                     // It could not take the connection that asks.
