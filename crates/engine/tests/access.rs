@@ -371,3 +371,38 @@ fn read_only_memory_is_not_written_on_any_path() {
         assert_eq!(error.code(), Code::LocalNotRegistered, "{error}");
     }
 }
+
+#[test]
+fn a_key_that_is_taken_out_ends_the_lanes_that_were_opened_with_it() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = |name: &str, keys: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, keys).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let with = |path| {
+        let mut config = Config::new("127.0.0.1", P2P);
+        config.key = Some(KeySource::File(path));
+        Engine::start(config).unwrap()
+    };
+    let target = Target::new(with(file("target", &format!("{OTHER}\n{KEY}\n"))));
+    let (follows, stays) = (with(file("follows", KEY)), with(file("stays", KEY)));
+    for initiator in [&follows, &stays] {
+        target.moved_by(initiator, Opcode::Read).unwrap();
+    }
+
+    file("follows", OTHER);
+    file("target", OTHER);
+    std::thread::sleep(Duration::from_millis(1100));
+    for _ in 0..3 {
+        target.moved_by(&follows, Opcode::Read).unwrap();
+        for opcode in [Opcode::Write, Opcode::Read] {
+            let error = target.moved_by(&stays, opcode).unwrap_err();
+            assert_eq!(error.code(), Code::KeyRefused, "{error}");
+        }
+    }
+    assert!(target.bytes().iter().all(|&byte| byte == GUARD), "memory was written");
+    target.engine.write_local(target.addr, &[7; LEN as usize]).unwrap();
+    target.moved_by(&follows, Opcode::Write).unwrap();
+}

@@ -20,6 +20,7 @@ use moonrail_wire::rail::{
 
 use super::Shared;
 use super::rail_answers::Answers;
+use super::reception::Admission;
 use super::tokens::{self, Grants};
 use super::trace::UnderWay;
 use super::turn::{TURN_BYTES, Turn, flush, nothing_yet, unreadable, untrusted};
@@ -72,6 +73,10 @@ pub(super) struct RailLane {
     expect: Expect,
     answers: Answers,
     grants: Grants,
+    /// Of a client that brought a key.
+    admission: Option<Admission>,
+    /// The client has to open another lane: its key is in force no more.
+    barred: bool,
     /// The traced call that requests belong to now.
     traced: Option<Box<UnderWay>>,
     /// Feature bits in force.
@@ -98,6 +103,8 @@ impl RailLane {
             expect: Expect::default(),
             answers: Answers::default(),
             grants: Grants::default(),
+            admission: None,
+            barred: false,
             traced: None,
             features: 0,
             checks: false,
@@ -125,6 +132,9 @@ impl RailLane {
 
     /// Moves what can be moved now, up to [`TURN_BYTES`].
     pub(super) fn turn(&mut self, shared: &Shared, now: Instant) -> Turn {
+        if let Some((access, admission)) = shared.options.access.as_ref().zip(self.admission.as_mut()) {
+            self.barred = admission.has_ended(access, now);
+        }
         let mut budget = TURN_BYTES;
         loop {
             let moved =
@@ -291,7 +301,8 @@ impl RailLane {
             self.give_up(shared, format_args!("a frame whose lengths do not add up"));
             return;
         }
-        if request.epoch != shared.options.epoch {
+        // A client that may still come opens another lane then; one that may not is told so there.
+        if request.epoch != shared.options.epoch || self.barred {
             self.refuse(shared, &request, AnswerStatus::Epoch, 0);
             return;
         }

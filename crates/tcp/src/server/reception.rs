@@ -1,14 +1,41 @@
 //! Rail clients that bring a shared key: its proof, and who is told what (docs/security.md).
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use moonrail_access::prove::DOUBLE_LEN;
 use moonrail_access::{AccessControl, Challenge, Denied, Offer, Target, nonce};
-use moonrail_wire::auth::{FEATURE_KEY, PROOF_LEN, Port};
+use moonrail_wire::auth::{FEATURE_KEY, KEY_ID_LEN, Opening, PROOF_LEN, Port};
 use moonrail_wire::rail::{CHECKSUM, HELLO_LEN, Hello, VERSION, WELCOME_LEN, Welcome, WelcomeStatus};
 
 use super::rail::MAX_PAYLOAD;
 use crate::stream::Stream;
+
+/// How long a lane goes on without a look at whether its key is still in force.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The key that a lane was opened with. Once it is in force no more, no further request of the lane is served.
+pub(super) struct Admission {
+    key: [u8; KEY_ID_LEN],
+    looked: Instant,
+    ended: bool,
+}
+
+impl Admission {
+    /// By the key that a hello names.
+    pub(super) fn of(hello: &[u8; HELLO_LEN], now: Instant) -> Self {
+        Self { key: Opening::of(hello).key_id, looked: now, ended: false }
+    }
+
+    /// Whether the key is in force no more; looked at once a second at most.
+    pub(super) fn has_ended(&mut self, access: &AccessControl, now: Instant) -> bool {
+        if !self.ended && now.duration_since(self.looked) >= LOOK {
+            self.looked = now;
+            self.ended = access.keys().find(self.key).is_none();
+        }
+        self.ended
+    }
+}
 
 /// What a client that is turned away is told before its connection ends.
 type Told = Option<[u8; WELCOME_LEN]>;

@@ -8,6 +8,7 @@ use moonrail_wire::rail::{
 };
 
 use super::{MAX_PAYLOAD, Place, RailLane};
+use crate::server::reception::Admission;
 use crate::server::{Shared, reception};
 
 impl RailLane {
@@ -28,6 +29,7 @@ impl RailLane {
             match reception::challenge(access, offer, &self.hello, self.peer, &self.stream) {
                 Ok(challenge) => {
                     self.features = challenge.features;
+                    self.admission = Some(Admission::of(&self.hello, self.last_progress));
                     self.answers.push_double(challenge.bytes);
                     self.place = Place::Proof(0, challenge.target);
                 }
