@@ -165,6 +165,10 @@ impl Node {
         self.memory = self.limit(Resource::As, have + more);
     }
 
+    pub(crate) fn lacks_memory(&self) -> bool {
+        self.memory.is_some()
+    }
+
     pub(crate) fn lift_limits(&mut self) {
         for (resource, old) in [(Resource::Nofile, self.files.take()), (Resource::As, self.memory.take())] {
             if let Some(old) = old {
