@@ -26,6 +26,9 @@ const LEAST_SLICE: u64 = 16 << 10;
 /// Longest time that a slice gives way to others: a transfer in the background is slow behind a busy one, never stuck.
 const YIELD: Duration = Duration::from_millis(100);
 
+/// Peers with the usual limit whose turns are kept.
+const MOST: usize = 4096;
+
 /// What this engine's transfers with one peer may take, both directions together. The default is no limit.
 ///
 /// What the peer does by itself with this engine's memory is the peer's to limit.
@@ -120,14 +123,18 @@ impl PeerLimits {
             return None;
         }
         let known = self.peers.read().get(peer).cloned();
-        let limited = known.or_else(|| {
-            let new = || Arc::new(Limited::new(self.usual));
-            let known = |peers: &mut HashMap<String, Arc<Limited>>| {
-                Arc::clone(peers.entry(peer.to_owned()).or_insert_with(new))
-            };
-            (!self.usual.is_none()).then(|| known(&mut self.peers.write()))
-        });
-        limited.filter(|limited| !limited.limit.is_none())
+        let limited = known.or_else(|| (!self.usual.is_none()).then(|| self.meet(peer)))?;
+        (!limited.limit.is_none()).then_some(limited)
+    }
+
+    /// A turn of its own for a peer with the usual limit.
+    fn meet(&self, peer: &str) -> Arc<Limited> {
+        let mut peers = self.peers.write();
+        if peers.len() >= MOST {
+            // Whatever callers may name: what is at rest begins anew when it is named again.
+            peers.retain(|_, limited| limited.limit != self.usual || Arc::strong_count(limited) > 1);
+        }
+        Arc::clone(peers.entry(peer.to_owned()).or_insert_with(|| Arc::new(Limited::new(self.usual))))
     }
 
     /// Has transfers in the background give way while the result lives.
@@ -265,6 +272,11 @@ mod tests {
         assert!(limits.of("free").is_none());
         assert!(limits.of("late").is_some_and(|limited| limited.limit.background));
         assert!(PeerLimits::new(Limit::default()).of("other").is_none());
+        for nth in 0..3 * MOST {
+            limits.of(&format!("peer {nth}"));
+        }
+        assert!(limits.peers.read().len() <= MOST + 1);
+        assert!(limits.of("late").is_some_and(|limited| limited.limit.background));
     }
 
     #[test]
