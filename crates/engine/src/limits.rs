@@ -118,10 +118,13 @@ impl PeerLimits {
     }
 
     /// The peer's limit; `None`: it has none.
+    #[inline]
     pub(crate) fn of(&self, peer: &str) -> Option<Arc<Limited>> {
-        if !self.any() {
-            return None;
-        }
+        if self.any() { self.look_up(peer) } else { None }
+    }
+
+    #[cold]
+    fn look_up(&self, peer: &str) -> Option<Arc<Limited>> {
         let known = self.peers.read().get(peer).cloned();
         let limited = known.or_else(|| (!self.usual.is_none()).then(|| self.meet(peer)))?;
         (!limited.limit.is_none()).then_some(limited)

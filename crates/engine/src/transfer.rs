@@ -37,7 +37,8 @@ impl Engine {
     /// # Errors
     /// See [`Code`]. After an error no byte of the batch moves any more.
     pub fn transfer(&self, request: &Request) -> Result<(), Error> {
-        self.transfer_at_once(request).unwrap_or_else(|| self.transfer_interruptible(request, &|| false))
+        let inner = self.usable()?;
+        inner.transfer_at_once(request).unwrap_or_else(|| inner.transfer(request, &|| None))
     }
 
     /// [`Engine::transfer`] that ends with [`Code::Interrupted`] soon after `interrupted` says true. It is asked at
@@ -50,19 +51,13 @@ impl Engine {
         request: &Request,
         interrupted: &(dyn Fn() -> bool + Sync),
     ) -> Result<(), Error> {
-        let inner = self.usable()?;
-        let outcome = inner.hold_local(request).and_then(|holds| {
-            inner.carry_out(request, &holds, &|| interrupted().then_some(Stop::Interrupted))
-        });
-        outcome.inspect_err(|error| inner.failed(request.opcode, error))
+        self.usable()?.transfer(request, &|| interrupted().then_some(Stop::Interrupted))
     }
 
     /// [`Engine::copy_at_once`] for a request; `None` also if it has a notification.
     #[must_use]
     pub fn transfer_at_once(&self, request: &Request) -> Option<Result<(), Error>> {
-        let Request { peer, opcode, entries, notify, timeout, trace: _ } = request;
-        let plain = notify.is_none() && timeout.is_none_or(|timeout| timeout >= WAIT_SLICE);
-        plain.then(|| self.copy_at_once(peer, *opcode, entries)).flatten()
+        self.usable().ok()?.transfer_at_once(request)
     }
 
     /// Moves up to 64 KiB in up to 16 descriptors between this process and a known peer of this host, if nothing makes that
@@ -73,18 +68,7 @@ impl Engine {
     /// to 20 ms, the answer is `None` for a second.
     #[must_use]
     pub fn copy_at_once(&self, peer: &str, opcode: Opcode, entries: &[Entry]) -> Option<Result<(), Error>> {
-        if entries.len() > AT_ONCE_ENTRIES {
-            return None;
-        }
-        let bytes = entries.iter().fold(0_u64, |sum, entry| sum.saturating_add(entry.len));
-        let inner = self.usable().ok()?;
-        if bytes > AT_ONCE_BYTES || inner.config.no_metadata_cache || inner.spans.is_some() {
-            return None;
-        }
-        if inner.limits.of(peer).is_some() {
-            return None;
-        }
-        inner.copy_at_once(peer, opcode, entries)
+        self.usable().ok()?.copy_at_once(peer, opcode, entries)
     }
 
     /// Starts the batch in the background. The local ranges are held from now on.
@@ -194,6 +178,21 @@ impl Inner {
         }
     }
 
+    fn transfer(
+        self: &Arc<Self>,
+        request: &Request,
+        stop: &(dyn Fn() -> Option<Stop> + Sync),
+    ) -> Result<(), Error> {
+        let outcome = self.hold_local(request).and_then(|holds| self.carry_out(request, &holds, stop));
+        outcome.inspect_err(|error| self.failed(request.opcode, error))
+    }
+
+    fn transfer_at_once(&self, request: &Request) -> Option<Result<(), Error>> {
+        let Request { peer, opcode, entries, notify, timeout, trace: _ } = request;
+        let plain = notify.is_none() && timeout.is_none_or(|timeout| timeout >= WAIT_SLICE);
+        plain.then(|| self.copy_at_once(peer, *opcode, entries)).flatten()
+    }
+
     fn hold_local(&self, request: &Request) -> Result<HoldSet, Error> {
         if request.peer.is_empty() {
             return Err(errors::arguments(Code::BadPeerName, "the peer's name is empty"));
@@ -298,6 +297,22 @@ impl Inner {
         control: &Control<'_>,
         trace: Option<TraceContext>,
     ) -> (&'static str, Result<(), Failure>) {
+        if self.limits.any() {
+            self.execute_in_turn(view, work, control, trace)
+        } else {
+            self.routes.execute(view, work, control, trace)
+        }
+    }
+
+    /// One try where some peer has a limit: this one's waits for its turn, and others' are given way to.
+    #[cold]
+    fn execute_in_turn(
+        &self,
+        view: &View,
+        work: &Work<'_>,
+        control: &Control<'_>,
+        trace: Option<TraceContext>,
+    ) -> (&'static str, Result<(), Failure>) {
         let limited = self.limits.of(&view.target.name);
         let _busy = self.limits.enter(limited.as_deref());
         let execute = |work: &Work<'_>| self.routes.execute(view, work, control, trace);
@@ -309,6 +324,16 @@ impl Inner {
 
     /// See [`Engine::copy_at_once`].
     fn copy_at_once(&self, peer: &str, opcode: Opcode, entries: &[Entry]) -> Option<Result<(), Error>> {
+        if entries.len() > AT_ONCE_ENTRIES {
+            return None;
+        }
+        let bytes = entries.iter().fold(0_u64, |sum, entry| sum.saturating_add(entry.len));
+        if bytes > AT_ONCE_BYTES || self.config.no_metadata_cache || self.spans.is_some() {
+            return None;
+        }
+        if self.limits.of(peer).is_some() {
+            return None;
+        }
         let first = entries.iter().find(|entry| entry.len > 0)?;
         let outcome = self.peers.with_now(peer, |view| {
             let near = view.near.as_deref()?;
