@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use moonrail::{Completion, Config, Engine, Entry, Error, MemoryRange, Opcode, RegionOptions, Request};
 use moonrail_transport::testkit::Side;
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::orders::{AREA, EngineSetup, EngineUp, MARGIN, Order, Refusal, Said, Setup, Transfer};
 
@@ -28,6 +29,8 @@ pub(crate) fn run() {
         process::abort();
     }));
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+    // One that stands still does not see that standard input has ended.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut lines = stdin().lock().lines();
     let Some(Ok(first)) = lines.next() else { return };
     let setup: Setup = serde_json::from_str(&first).expect("the harness writes a setup");
