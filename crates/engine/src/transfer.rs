@@ -269,7 +269,11 @@ impl Inner {
                 return Err(view.outside(index, work.entries, earlier_epoch));
             }
             let trace = span.as_deref().map(TransferSpan::context);
-            let (path, outcome) = self.execute(&view, work, control, trace);
+            let (path, outcome) = if self.limits.any() {
+                self.execute_in_turn(&view, work, control, trace)
+            } else {
+                self.routes.execute(&view, work, control, trace)
+            };
             if let Some(span) = &mut span {
                 span.tried(path);
             }
@@ -286,21 +290,6 @@ impl Inner {
             }
             earlier_epoch = earlier_epoch.or(view.epoch());
             view = self.fetch(peer, Instant::now(), control)?;
-        }
-    }
-
-    /// One try, within the limit that is set for the peer, if there is one.
-    fn execute(
-        &self,
-        view: &View,
-        work: &Work<'_>,
-        control: &Control<'_>,
-        trace: Option<TraceContext>,
-    ) -> (&'static str, Result<(), Failure>) {
-        if self.limits.any() {
-            self.execute_in_turn(view, work, control, trace)
-        } else {
-            self.routes.execute(view, work, control, trace)
         }
     }
 
@@ -328,10 +317,9 @@ impl Inner {
             return None;
         }
         let bytes = entries.iter().fold(0_u64, |sum, entry| sum.saturating_add(entry.len));
-        if bytes > AT_ONCE_BYTES || self.config.no_metadata_cache || self.spans.is_some() {
-            return None;
-        }
-        if self.limits.of(peer).is_some() {
+        let otherwise =
+            self.config.no_metadata_cache || self.spans.is_some() || self.limits.of(peer).is_some();
+        if bytes > AT_ONCE_BYTES || otherwise {
             return None;
         }
         let first = entries.iter().find(|entry| entry.len > 0)?;
@@ -348,7 +336,7 @@ impl Inner {
             if let Some(metrics) = &view.metrics
                 && outcome.is_ok()
             {
-                metrics.copied(opcode, work.bytes(), sampled);
+                metrics.copied(opcode, bytes, sampled);
             }
             Some(outcome.map_err(|failure| (failure, view.target.generation)))
         })?;

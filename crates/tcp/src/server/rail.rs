@@ -75,8 +75,6 @@ pub(super) struct RailLane {
     grants: Grants,
     /// Of a client that brought a key.
     admission: Option<Admission>,
-    /// The client has to open another lane: its key is in force no more.
-    barred: bool,
     /// The traced call that requests belong to now.
     traced: Option<Box<UnderWay>>,
     /// Feature bits in force.
@@ -104,7 +102,6 @@ impl RailLane {
             answers: Answers::default(),
             grants: Grants::default(),
             admission: None,
-            barred: false,
             traced: None,
             features: 0,
             checks: false,
@@ -133,7 +130,7 @@ impl RailLane {
     /// Moves what can be moved now, up to [`TURN_BYTES`].
     pub(super) fn turn(&mut self, shared: &Shared, now: Instant) -> Turn {
         if let Some((access, admission)) = shared.options.access.as_ref().zip(self.admission.as_mut()) {
-            self.barred = admission.has_ended(access, now);
+            admission.look(access, now);
         }
         let mut budget = TURN_BYTES;
         loop {
@@ -302,7 +299,8 @@ impl RailLane {
             return;
         }
         // A client that may still come opens another lane then; one that may not is told so there.
-        if request.epoch != shared.options.epoch || self.barred {
+        let barred = self.admission.as_ref().is_some_and(Admission::has_ended);
+        if request.epoch != shared.options.epoch || barred {
             self.refuse(shared, &request, AnswerStatus::Epoch, 0);
             return;
         }

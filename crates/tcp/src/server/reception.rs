@@ -27,12 +27,16 @@ impl Admission {
         Self { key: Opening::of(hello).key_id, looked: now, ended: false }
     }
 
-    /// Whether the key is in force no more; looked at once a second at most.
-    pub(super) fn has_ended(&mut self, access: &AccessControl, now: Instant) -> bool {
+    /// Looks whether the key is still in force, once a second at most.
+    pub(super) fn look(&mut self, access: &AccessControl, now: Instant) {
         if !self.ended && now.duration_since(self.looked) >= LOOK {
             self.looked = now;
             self.ended = access.keys().find(self.key).is_none();
         }
+    }
+
+    /// Whether it was in force no more at a look.
+    pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
 }
